@@ -1,0 +1,103 @@
+// What both CPU lane forms share: the argument block, the scratch layout, where the kernel is (sequence,
+// head, rows, positions), and addresses of tensor elements.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "codegen/llvm_builder.h"
+#include "codegen/llvm_expr.h"
+#include "codegen/lower.h"
+#include "codegen/program.h"
+
+namespace attile::llvm_text {
+
+// The 8-byte slots of a kernel's argument block, handed out in order of first use and loaded at entry.
+class Arguments {
+ public:
+  explicit Arguments(Function& f) : f_(f) {}
+  Val data(const std::string& tensor) { return slot({Parameter::Kind::data, tensor}); }
+  Val stride(const std::string& tensor, int dim) { return slot({Parameter::Kind::stride, tensor, dim}); }
+  Val extent(const std::string& tensor, int dim) { return slot({Parameter::Kind::extent, tensor, dim}); }
+  Val real(const std::string& scalar) { return slot({Parameter::Kind::real, scalar}); }
+  Val integer(const std::string& scalar) { return slot({Parameter::Kind::integer, scalar}); }
+  Val size(const std::string& what) { return slot({Parameter::Kind::size, what}); }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+
+ private:
+  Val slot(const Parameter& p);
+  Function& f_;
+  std::vector<Parameter> parameters_;
+  std::vector<Val> values_;
+};
+
+// Where the emitted code is. All i64 scalars.
+struct Place {
+  Val sequence;                           // batch index
+  Val head;                               // query head, or kv head where the group's heads are rows
+  Val row_length, position_length;        // of this sequence
+  Val row_start, position_start;          // of this sequence in packed tensors, else 0
+  Val tile_row, tile_rows;                // first row of the task's tile, number of valid rows
+  Val panel, row, rows;                   // current panel: number, first row, valid rows
+  Val position, positions;                // current tile of the stream: first position, valid positions
+  Val part;                               // part of the stream, if it is split
+};
+
+struct Frame {
+  Frame(const ir::Kernel& k, const ir::Context& c, bool split_stream);
+
+  const ir::Kernel& kernel;
+  const ir::Context& context;
+  Module module;
+  Function f;
+  Arguments args;
+  Place at;
+  bool split;                     // outputs carry a `part` dim, tasks cover parts of the stream
+  Val scratch{"%scratch", "ptr"};
+  std::int64_t scratch_bytes = 0;
+
+  bool group_in_rows() const { return context.schedule.pack_group && context.problem.group > 1; }
+  std::int64_t panel_rows() const;
+  DType dtype(const std::string& tensor) const;
+  // Reserves scratch, 64-byte aligned, and gives its address.
+  Val reserve(std::int64_t bytes);
+
+  // Dims of an input or output tensor, in declared order.
+  const Dims& dims_of(const std::string& tensor) const;
+  // Address of the element at `indices` (one i64 per dim, within the sequence for query and key).
+  Val address(const std::string& tensor, const std::vector<Val>& indices);
+  // Row `row` of the task (may name a head of the group) of a tensor whose remaining dims are at 0; for tensors
+  // with a streamed dim `position` says where.
+  Val row_address(const std::string& tensor, const Val& row, const Val& position = {});
+  // The query index and head of row number `row`.
+  Val row_index(const Val& row);
+  Val row_head(const Val& row);
+  Val kv_head_of(const Val& head);
+  // Number of indices along dim number `dim` of the tensor, as the sequence at hand sees it.
+  Val visible_extent(const std::string& tensor, int dim);
+};
+
+// The leaves that mean the same in both lane forms.
+class FrameEnvironment : public Environment {
+ public:
+  explicit FrameEnvironment(Frame& frame) : frame_(frame), f_(frame.f), expr_(frame.f, *this) {}
+  Values length(const Dim& dim) override;
+  Values scalar(const Node& node) override;
+  Values element(const Node& node, const std::vector<Values>& at) override;
+  Values random(const Values& seed, const Values& offset) override;
+  ExprEmitter& expr() { return expr_; }
+
+ protected:
+  // Vector width and registers of a value that varies along the lanes.
+  virtual int width() const = 0;
+
+  Frame& frame_;
+  Function& f_;
+  ExprEmitter expr_;
+
+ private:
+  Val load_lanes(DType type, const Val& base, const Val& offsets);
+};
+
+}  // namespace attile::llvm_text

@@ -1,0 +1,168 @@
+#include "codegen/cpu_interval.h"
+
+#include <fmt/format.h>
+
+
+namespace attile::llvm_text {
+namespace {
+
+const Val yes{"true", "i1"}, no{"false", "i1"};
+// Wide enough for any index arithmetic, small enough not to overflow in it.
+const std::int64_t unbounded = std::int64_t{1} << 40;
+
+// i64 (ptr base, i64 stride, i64 n): the least value in the low half, the greatest in the high half.
+std::string scan_function(Module& m) {
+  const std::string name = "scan_i32";
+  if (!m.function_names.insert(name).second) return name;
+  Function f(m, "internal i64 @scan_i32(ptr noalias %base, i64 %stride, i64 %n) noinline");
+  const Var least = f.variable("i32"), greatest = f.variable("i32");
+  f.set(least, i32(INT32_MAX));
+  f.set(greatest, i32(INT32_MIN));
+  f.loop(i64(0), {"%n", "i64"}, 1, [&](Val i) {
+    const Val x = f.load("i32", f.gep("i32", {"%base", "ptr"}, f.mul(i, {"%stride", "i64"})), 4);
+    f.set(least, f.min(f.get(least), x));
+    f.set(greatest, f.max(f.get(greatest), x));
+  });
+  const Val low = f.cast("zext", f.get(least), "i64"), high = f.cast("zext", f.get(greatest), "i64");
+  const Val both = f.binary("or", low, f.binary("shl", high, i64(32)));
+  f.statement(fmt::format("ret i64 {}", both.name));
+  f.finish_returned();
+  return name;
+}
+
+}  // namespace
+
+bool IntervalEmitter::is_uniform_here(const Expr& e) const {
+  const Algorithm& a = frame_.context.algorithm;
+  return !has_free_dim(e, a.parallel) && !has_free_dim(e, a.streamed) && !(frame_.group_in_rows() && has_free_dim(e, head));
+}
+
+Truth IntervalEmitter::truth(const Expr& e) {
+  if (is_uniform_here(e)) {
+    const Val exact = expr_.emit(e).front();
+    return {exact, exact};
+  }
+  switch (e->op) {
+    case Op::logical_and: {
+      const Truth a = truth(e->args[0]), b = truth(e->args[1]);
+      return {f_.binary("and", a.possible, b.possible), f_.binary("and", a.certain, b.certain)};
+    }
+    case Op::logical_or: {
+      const Truth a = truth(e->args[0]), b = truth(e->args[1]);
+      return {f_.binary("or", a.possible, b.possible), f_.binary("or", a.certain, b.certain)};
+    }
+    case Op::logical_not: {
+      const Truth a = truth(e->args[0]);
+      return {f_.binary("xor", a.certain, yes), f_.binary("xor", a.possible, yes)};
+    }
+    case Op::less: case Op::less_equal: case Op::equal: case Op::not_equal: return compare(*e);
+    default: return {yes, no};
+  }
+}
+
+Truth IntervalEmitter::compare(const Node& n) {
+  if (n.args[0]->kind != Kind::integer || n.args[1]->kind != Kind::integer) return {yes, no};
+  const Interval a = interval(n.args[0]), b = interval(n.args[1]);
+  if (n.op == Op::less) return {f_.compare("icmp slt", a.low, b.high), f_.compare("icmp slt", a.high, b.low)};
+  if (n.op == Op::less_equal) return {f_.compare("icmp sle", a.low, b.high), f_.compare("icmp sle", a.high, b.low)};
+  const Val overlap = f_.binary("and", f_.compare("icmp sle", a.low, b.high), f_.compare("icmp sle", b.low, a.high));
+  const Val points = f_.binary("and", f_.compare("icmp eq", a.low, b.high), f_.compare("icmp eq", a.high, b.low));
+  if (n.op == Op::equal) return {overlap, points};
+  return {f_.binary("xor", points, yes), f_.binary("xor", overlap, yes)};
+}
+
+Interval IntervalEmitter::interval(const Expr& e) {
+  if (is_uniform_here(e)) {
+    const Val exact = expr_.emit(e).front();
+    return {exact, exact};
+  }
+  switch (e->op) {
+    case Op::index: return index_interval(e->dim);
+    case Op::element: return element_interval(*e);
+    case Op::negate: {
+      const Interval a = interval(e->args[0]);
+      return {f_.sub(i64(0), a.high), f_.sub(i64(0), a.low)};
+    }
+    case Op::add: case Op::sub: case Op::mul: case Op::min: case Op::max:
+      return arithmetic(*e, interval(e->args[0]), interval(e->args[1]));
+    case Op::select: {
+      const Interval a = interval(e->args[1]), b = interval(e->args[2]);
+      return {low_of(a.low, b.low), high_of(a.high, b.high)};
+    }
+    case Op::floor_div: {
+      if (!is_uniform_here(e->args[1])) break;
+      const Interval a = interval(e->args[0]);
+      const Val divisor = expr_.emit(e->args[1]).front();
+      const auto divide = [&](const Val& x) {
+        const Val quotient = f_.binary("sdiv", x, divisor), remainder = f_.binary("srem", x, divisor);
+        return f_.select(f_.compare("icmp slt", remainder, i64(0)), f_.sub(quotient, i64(1)), quotient);
+      };
+      return {divide(a.low), divide(a.high)};
+    }
+    default: break;
+  }
+  return {i64(-unbounded), i64(unbounded)};
+}
+
+Interval IntervalEmitter::arithmetic(const Node& n, const Interval& a, const Interval& b) {
+  switch (n.op) {
+    case Op::add: return {f_.add(a.low, b.low), f_.add(a.high, b.high)};
+    case Op::sub: return {f_.sub(a.low, b.high), f_.sub(a.high, b.low)};
+    case Op::min: return {low_of(a.low, b.low), low_of(a.high, b.high)};
+    case Op::max: return {high_of(a.low, b.low), high_of(a.high, b.high)};
+    default: {
+      const Val ll = f_.mul(a.low, b.low), lh = f_.mul(a.low, b.high), hl = f_.mul(a.high, b.low), hh = f_.mul(a.high, b.high);
+      return {low_of(low_of(ll, lh), low_of(hl, hh)), high_of(high_of(ll, lh), high_of(hl, hh))};
+    }
+  }
+}
+
+Interval IntervalEmitter::index_interval(const Dim& dim) {
+  const Algorithm& a = frame_.context.algorithm;
+  if (dim == a.streamed) return {region_.position, f_.sub(f_.add(region_.position, region_.positions), i64(1))};
+  const Val last = f_.sub(f_.add(region_.row, region_.rows), i64(1));
+  if (dim == a.parallel) return {frame_.row_index(region_.row), frame_.row_index(last)};
+  const Val first_head = f_.mul(frame_.at.head, i64(frame_.context.problem.group));
+  return {first_head, f_.add(first_head, i64(frame_.context.problem.group - 1))};
+}
+
+// A tensor of integers read at one varying index: the extremes over the range of that index.
+Interval IntervalEmitter::element_interval(const Node& n) {
+  const Interval unknown{i64(-unbounded), i64(unbounded)};
+  if (n.kind != Kind::integer || frame_.dtype(n.name) != DType::int32) return unknown;
+  int varying = -1;
+  for (std::size_t i = 0; i < n.args.size(); ++i) {
+    if (is_uniform_here(n.args[i])) continue;
+    if (varying >= 0) return unknown;
+    varying = static_cast<int>(i);
+  }
+  if (varying < 0) return unknown;
+  const Interval range = interval(n.args[static_cast<std::size_t>(varying)]);
+  const Val last = f_.sub(frame_.visible_extent(n.name, varying), i64(1));
+  const Val from = f_.max(range.low, i64(0)), to = f_.min(range.high, last);
+  std::vector<Val> at;
+  Val outside = f_.binary("or", f_.compare("icmp slt", range.low, i64(0)), f_.compare("icmp sgt", range.high, last));
+  for (std::size_t i = 0; i < n.args.size(); ++i) {
+    if (static_cast<int>(i) == varying) {
+      at.push_back(f_.select(f_.compare("icmp sle", from, to), from, i64(0)));
+      continue;
+    }
+    const Val index = expr_.emit(n.args[i]).front();
+    if (n.args[i]->op != Op::index) {   // an index of the user's own may be out of range: then nothing is known
+      const Val extent = frame_.visible_extent(n.name, static_cast<int>(i));
+      const Val bad = f_.binary("or", f_.compare("icmp slt", index, i64(0)), f_.compare("icmp sge", index, extent));
+      outside = f_.binary("or", outside, bad);
+      at.push_back(f_.select(bad, i64(0), index));
+    } else {
+      at.push_back(index);
+    }
+  }
+  const Val count = f_.max(f_.sub(f_.add(to, i64(1)), from), i64(0));
+  const Val both = f_.call("i64", scan_function(frame_.module), {frame_.address(n.name, at), frame_.args.stride(n.name, varying), count});
+  const Val least = f_.cast("sext", f_.cast("trunc", both, "i32"), "i64");
+  const Val greatest = f_.binary("ashr", both, i64(32));
+  const Val beyond = i64(static_cast<std::int64_t>(n.value));
+  return {f_.select(outside, low_of(least, beyond), least), f_.select(outside, high_of(greatest, beyond), greatest)};
+}
+
+}  // namespace attile::llvm_text

@@ -1,0 +1,207 @@
+#include "codegen/emit_llvm.h"
+
+#include "codegen/cpu_interval.h"
+#include "codegen/lane_form.h"
+#include "dsl/error.h"
+
+namespace attile {
+namespace {
+
+using namespace llvm_text;
+
+class Emitter {
+ public:
+  Emitter(const ir::Kernel& kernel, const ir::Context& context, bool split)
+      : frame_(kernel, context, split),
+        f_(frame_.f),
+        at_(frame_.at),
+        form_(context.schedule.lanes == Lanes::rows ? make_row_lanes(frame_) : make_position_lanes(frame_)) {
+    form_->set_predicate(context.algorithm.visible);
+  }
+
+  EmittedKernel run() {
+    locate_task([&] { block(frame_.kernel.body); });
+    f_.finish();
+    EmittedKernel out;
+    out.name = frame_.kernel.name;
+    out.text = frame_.module.text();
+    out.ir = ir::print(frame_.kernel);
+    out.parameters = frame_.args.parameters();
+    out.scratch_bytes = frame_.scratch_bytes;
+    out.tile_rows = frame_.context.schedule.tile_rows;
+    out.group_in_rows = frame_.group_in_rows();
+    return out;
+  }
+
+ private:
+
+  // task → part, row tile, head, sequence; then the lengths of that sequence and the rows of the tile.
+  void locate_task(const Function::Body& body) {
+    Val task{"%task", "i64"};
+    if (frame_.split) {
+      const Val parts = frame_.args.size("parts");
+      at_.part = f_.urem(task, parts);
+      task = f_.udiv(task, parts);
+    }
+    const Val row_tiles = frame_.args.size("row_tiles"), heads = frame_.args.size(frame_.group_in_rows() ? "kv_heads" : "heads");
+    Val row_tile = f_.urem(task, row_tiles);
+    const Val rest = f_.udiv(task, row_tiles);
+    at_.head = f_.urem(rest, heads);
+    at_.sequence = f_.udiv(rest, heads);
+    if (frame_.context.schedule.longest_first) row_tile = f_.sub(f_.sub(row_tiles, i64(1)), row_tile);
+    row_tile = locate_sequence(row_tile);
+    const std::int64_t tile_rows = frame_.context.schedule.tile_rows;
+    const Val group = i64(frame_.group_in_rows() ? frame_.context.problem.group : 1);
+    const Val all_rows = f_.mul(at_.row_length, group);
+    at_.tile_row = f_.mul(row_tile, i64(tile_rows));
+    at_.tile_rows = f_.min(f_.sub(all_rows, at_.tile_row), i64(tile_rows));
+    f_.if_else(f_.compare("icmp sgt", at_.tile_rows, i64(0)), body);
+  }
+
+  // Lengths and starts of the sequence; returns the row tile's number within it.
+  Val locate_sequence(const Val& row_tile) {
+    const Lengths lengths = frame_.context.algorithm.lengths;
+    at_.row_start = at_.position_start = i64(0);
+    if (lengths == Lengths::packed) return locate_packed(row_tile);
+    at_.row_length = frame_.args.size("rows");
+    at_.position_length = frame_.args.size("positions");
+    if (lengths == Lengths::used) {
+      const Val address = f_.gep("i32", frame_.args.data("kv_lens"), f_.mul(at_.sequence, frame_.args.stride("kv_lens", 0)));
+      at_.position_length = f_.cast("sext", f_.load("i32", address, 4), "i64");
+    }
+    return row_tile;
+  }
+
+  // Sequence s owns the row tiles from floor(start_s / B_q) + s on: a grid of ceil(total / B_q) + sequences tiles
+  // covers all, and a binary search finds the owner.
+  Val locate_packed(const Val& row_tile) {
+    const std::int64_t group = frame_.group_in_rows() ? frame_.context.problem.group : 1;
+    const auto bound = [&](const char* tensor, const Val& s) {
+      const Val address = f_.gep("i32", frame_.args.data(tensor), f_.mul(s, frame_.args.stride(tensor, 0)));
+      return f_.cast("sext", f_.load("i32", address, 4), "i64");
+    };
+    const auto first_tile = [&](const Val& s) {
+      return f_.add(f_.udiv(f_.mul(bound("cu_seqlens_q", s), i64(group)), i64(frame_.context.schedule.tile_rows)), s);
+    };
+    const Var low = f_.variable("i64"), high = f_.variable("i64");
+    f_.set(low, i64(0));
+    f_.set(high, frame_.args.size("sequences"));
+    f_.while_loop([&] { return f_.compare("icmp sgt", f_.sub(f_.get(high), f_.get(low)), i64(1)); },
+                  [&] {
+                    const Val middle = f_.binary("lshr", f_.add(f_.get(low), f_.get(high)), i64(1));
+                    const Val right = f_.compare("icmp sle", first_tile(middle), row_tile);
+                    f_.set(low, f_.select(right, middle, f_.get(low)));
+                    f_.set(high, f_.select(right, f_.get(high), middle));
+                  });
+    at_.sequence = f_.get(low);
+    const Val next = f_.add(at_.sequence, i64(1));
+    at_.row_start = bound("cu_seqlens_q", at_.sequence);
+    at_.position_start = bound("cu_seqlens_k", at_.sequence);
+    at_.row_length = f_.sub(bound("cu_seqlens_q", next), at_.row_start);
+    at_.position_length = f_.sub(bound("cu_seqlens_k", next), at_.position_start);
+    return f_.sub(row_tile, first_tile(at_.sequence));
+  }
+
+  void block(const ir::Block& body) {
+    for (const ir::Stmt& s : body)
+      std::visit(ir::overloaded{
+                     [&](const ir::Copy& op) { form_->copy(op); },
+                     [&](const ir::Fill& op) { form_->fill(op); },
+                     [&](const ir::ScoreMma& op) { form_->score(op); },
+                     [&](const ir::SumMma& op) { form_->sum(op); },
+                     [&](const ir::Map& op) { form_->map(op); },
+                     [&](const ir::Rescale& op) { form_->rescale(op); },
+                     [&](const ir::Gather& op) { form_->gather(op); },
+                     [&](const ir::Store& op) { form_->store(op); },
+                     [&](const ir::Sweep& op) { form_->sweep(op); },
+                     [&](const ir::Loop& op) { loop(op); },
+                     [&](const ir::Visibility& op) { visibility(op); },
+                     [&](const auto& op) { internal_check(false, std::string(op.name) + " outside a sweep"); },
+                 },
+                 s.node);
+  }
+
+  void scoped(const Function::Body& body) {
+    form_->expr().push_scope();
+    body();
+    form_->expr().pop_scope();
+  }
+
+  void loop(const ir::Loop& op) {
+    switch (op.kind) {
+      case ir::LoopKind::panels: return panels(op);
+      case ir::LoopKind::key_tiles: return key_tiles(op);
+      case ir::LoopKind::row_tiles: internal_check(false, "row tiles inside a task");
+    }
+  }
+
+  void panels(const ir::Loop& op) {
+    const std::int64_t panel_rows = frame_.panel_rows();
+    const Val count = f_.udiv(f_.add(at_.tile_rows, i64(panel_rows - 1)), i64(panel_rows));
+    f_.loop(i64(0), count, 1, [&](Val panel) {
+      scoped([&] {
+        at_.panel = panel;
+        const Val first = f_.mul(panel, i64(panel_rows));
+        at_.row = f_.add(at_.tile_row, first);
+        at_.rows = f_.min(f_.sub(at_.tile_rows, first), i64(panel_rows));
+        form_->begin_panel(op.carry);
+        block(op.body);
+        form_->end_panel(op.carry);
+      });
+    });
+  }
+
+  void key_tiles(const ir::Loop& op) {
+    const std::int64_t tile = frame_.context.schedule.tile_keys;
+    Val from = i64(0), to = at_.position_length;
+    if (frame_.split) {
+      const Val parts = frame_.args.size("parts");
+      const Val tiles = f_.udiv(f_.add(to, i64(tile - 1)), i64(tile));
+      const Val length = f_.mul(f_.udiv(f_.sub(f_.add(tiles, parts), i64(1)), parts), i64(tile));
+      from = f_.mul(at_.part, length);
+      to = f_.min(f_.add(from, length), to);
+    }
+    f_.loop(from, to, tile, [&](Val position) {
+      scoped([&] {
+        at_.position = position;
+        at_.positions = f_.min(f_.sub(to, position), i64(tile));
+        if (op.skip_unless.empty()) return block(op.body);
+        const Truth seen = truth(op.skip_unless, {at_.tile_row, at_.tile_rows, at_.position, at_.positions});
+        f_.if_else(seen.possible, [&] { scoped([&] { block(op.body); }); });
+      });
+    });
+  }
+
+  Truth truth(const Expr& predicate, const Region& region) {
+    return IntervalEmitter(frame_, form_->expr(), region).truth(predicate);
+  }
+
+  void visibility(const ir::Visibility& op) {
+    const Truth seen = truth(op.predicate, {at_.row, at_.rows, at_.position, at_.positions});
+    const auto body = [&](const ir::Block& statements) { return [&] { scoped([&] { block(statements); }); }; };
+    f_.if_else(seen.possible, [&] {
+      f_.if_else(seen.certain, body(op.plain), [&] {
+        if (op.guarded.empty()) return body(op.masked)();
+        Val bad;
+        for (const ir::Value v : op.watched) {
+          const Val this_bad = form_->not_finite(v);
+          bad = bad.empty() ? this_bad : f_.binary("or", bad, this_bad);
+        }
+        f_.if_else(bad, body(op.guarded), body(op.masked));
+      });
+    });
+  }
+
+  Frame frame_;
+  Function& f_;
+  Place& at_;
+  std::unique_ptr<LaneForm> form_;
+};
+
+}  // namespace
+
+EmittedKernel emit_llvm(const ir::Kernel& kernel, const ir::Context& context, bool split) {
+  return Emitter(kernel, context, split).run();
+}
+
+}  // namespace attile

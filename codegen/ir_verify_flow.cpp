@@ -1,0 +1,214 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "codegen/ir_verify_rules.h"
+#include "codegen/walk.h"
+
+namespace attile::ir::rules {
+namespace {
+
+using Values = std::set<int>;
+
+bool is_carried(const Loop& loop, Value v) { return std::find(loop.carry.begin(), loop.carry.end(), v) != loop.carry.end(); }
+
+// An op that adds to, or joins into, a value, as opposed to scaling it.
+bool sets(const Kernel& kernel, const Stmt& s, Value v) {
+  if (std::holds_alternative<Rescale>(s.node)) return false;
+  const Access a = access_of(kernel, s);
+  return std::count(a.writes.begin(), a.writes.end(), v) + std::count(a.updates.begin(), a.updates.end(), v) > 0;
+}
+
+// Follows what is defined through nested blocks: what a loop's body defines is dead after it, and of what comes
+// from outside a loop only carried values may change in it.
+class Definitions {
+ public:
+  explicit Definitions(Findings& f) : f_(f) {}
+
+  void run() {
+    Values defined;
+    for (std::size_t i = 0; i < f_.kernel.values.size(); ++i)
+      if (f_.kernel.values[i].space == Space::global) defined.insert(static_cast<int>(i));
+    block(f_.kernel.body, defined);
+  }
+
+ private:
+  void block(const Block& body, Values& defined) {
+    for (const Stmt& s : body) {
+      if (const Loop* inner = std::get_if<Loop>(&s.node)) {
+        loop(s, *inner, defined);
+        continue;
+      }
+      op(s, defined);
+      const bool choice = std::holds_alternative<Visibility>(s.node);
+      for (const Block* inner : blocks_of(s)) {
+        Values inside = defined;
+        block(*inner, choice ? inside : defined);
+      }
+    }
+  }
+
+  void loop(const Stmt& s, const Loop& l, const Values& defined) {
+    for (const Value v : l.carry)
+      if (!defined.contains(v.id)) f_.add(s, fmt::format("'{}' is carried but not defined before the loop", f_.kernel[v].name));
+    loops_.push_back({&l, defined});
+    Values inside = defined;
+    block(l.body, inside);
+    loops_.pop_back();
+  }
+
+  void op(const Stmt& s, Values& defined) {
+    const Access a = access_of(f_.kernel, s);
+    for (const auto* list : {&a.reads, &a.updates})
+      for (const Value v : *list)
+        if (!defined.contains(v.id)) f_.add(s, fmt::format("'{}' is read before it is defined", f_.kernel[v].name));
+    for (const auto* list : {&a.writes, &a.updates})
+      for (const Value v : *list) {
+        changes(s, v);
+        defined.insert(v.id);
+      }
+  }
+
+  void changes(const Stmt& s, Value v) {
+    for (const auto& [l, outside] : loops_)
+      if (outside.contains(v.id) && !is_carried(*l, v))
+        f_.add(s, fmt::format("'{}' comes from outside a loop that does not carry it", f_.kernel[v].name));
+  }
+
+  struct Enclosing {
+    const Loop* loop;
+    Values defined_outside;
+  };
+  Findings& f_;
+  std::vector<Enclosing> loops_;
+};
+
+void check_definitions(Findings& f) { Definitions(f).run(); }
+
+void check_carried_set_once(Findings& f) {
+  walk(f.kernel.body, [&](const Stmt& s) {
+    const Loop* loop = std::get_if<Loop>(&s.node);
+    if (!loop) return;
+    for (const Path& path : paths_of(loop->body))
+      for (const Value v : loop->carry) {
+        int count = 0;
+        for (const Stmt* op : path)
+          if (sets(f.kernel, *op, v) && ++count > 1) f.add(*op, fmt::format("'{}' is set again", f.kernel[v].name));
+        if (count == 0) f.add(s, fmt::format("'{}' is carried but not set on one way through the body", f.kernel[v].name));
+      }
+  });
+}
+
+// The values that some Rescale touches.
+Values rescaled_values(const Kernel& kernel) {
+  Values out;
+  walk(kernel.body, [&](const Stmt& s) {
+    if (const Rescale* r = std::get_if<Rescale>(&s.node)) out.insert(r->acc.id);
+  });
+  return out;
+}
+
+// The accumulator that an op adds to; id −1 if none.
+Value added_to(const Stmt& s) {
+  if (const auto* sum = std::get_if<SumMma>(&s.node)) return sum->acc;
+  if (const auto* row = std::get_if<RowReduce>(&s.node); row && row->op == Reduce::sum) return row->acc;
+  return {};
+}
+
+void check_rescale_before_add(Findings& f) {
+  const Values rescaled = rescaled_values(f.kernel);
+  for (const Path& path : paths_of(f.kernel.body)) {
+    std::map<int, const Stmt*> last;  // the latest Rescale of, or addition to, each accumulator
+    for (const Stmt* s : path) {
+      const Rescale* rescale = std::get_if<Rescale>(&s->node);
+      const Value acc = rescale ? rescale->acc : added_to(*s);
+      if (!rescaled.contains(acc.id)) continue;
+      const std::string& name = f.kernel[acc].name;
+      const bool seen = last.contains(acc.id);
+      if (!rescale && !seen) f.add(*s, fmt::format("'{}' is added to before it is rescaled", name));
+      if (rescale && seen)
+        f.add(*s, fmt::format("'{}' is rescaled {}", name, added_to(*last[acc.id]).id < 0 ? "twice" : "after it was added to"));
+      last[acc.id] = s;
+    }
+  }
+}
+
+void check_rescaled_is_carried(Findings& f) {
+  Values carried;
+  walk(f.kernel.body, [&](const Stmt& s) {
+    if (const Loop* loop = std::get_if<Loop>(&s.node))
+      for (const Value v : loop->carry) carried.insert(v.id);
+  });
+  walk(f.kernel.body, [&](const Stmt& s) {
+    if (const Rescale* r = std::get_if<Rescale>(&s.node); r && !carried.contains(r->acc.id))
+      f.add(s, fmt::format("'{}' is rescaled but no loop carries it", f.kernel[r->acc].name));
+  });
+}
+
+// All values whose contents depend on a running maximum.
+Values dependent_on_reference(const Kernel& kernel) {
+  Values out;
+  const auto add = [&](bool depends, Value v) { return depends && out.insert(v.id).second; };
+  for (bool grown = true; grown;) {
+    grown = false;
+    walk(kernel.body, [&](const Stmt& s) {
+      if (const RowReduce* r = std::get_if<RowReduce>(&s.node)) grown |= add(r->op == Reduce::max, r->acc);
+      if (const Map* m = std::get_if<Map>(&s.node)) {
+        const std::vector<Value> reads = access_of(kernel, s).reads;
+        grown |= add(std::any_of(reads.begin(), reads.end(), [&](Value v) { return out.contains(v.id); }), m->dst);
+      }
+    });
+  }
+  return out;
+}
+
+void check_dependent_sums_are_rescaled(Findings& f) {
+  const Values dependent = dependent_on_reference(f.kernel), rescaled = rescaled_values(f.kernel);
+  walk(f.kernel.body, [&](const Stmt& s) {
+    const Value acc = added_to(s);
+    if (acc.id < 0 || rescaled.contains(acc.id)) return;
+    const SumMma* sum = std::get_if<SumMma>(&s.node);
+    const Value weights = sum ? sum->p : std::get<RowReduce>(s.node).src;
+    if (dependent.contains(weights.id))
+      f.add(s, fmt::format("'{}' sums weights that depend on the reference and is never rescaled", f.kernel[acc].name));
+  });
+}
+
+// A factor leads from the reference of before this iteration, so it must be computed before that is overwritten.
+void check_factor_reads_old_reference(Findings& f) {
+  Values factors;
+  walk(f.kernel.body, [&](const Stmt& s) {
+    if (const Rescale* r = std::get_if<Rescale>(&s.node)) factors.insert(r->factor.id);
+  });
+  walk(f.kernel.body, [&](const Stmt& s) {
+    const Loop* loop = std::get_if<Loop>(&s.node);
+    if (!loop || loop->carry.empty()) return;
+    for (const Path& path : paths_of(loop->body)) {
+      Values set;
+      for (const Stmt* op : path) {
+        if (const Map* m = std::get_if<Map>(&op->node); m && factors.contains(m->dst.id))
+          for (const Value v : access_of(f.kernel, *op).reads)
+            if (set.contains(v.id)) f.add(*op, fmt::format("'{}' has its new value already", f.kernel[v].name));
+        for (const Value v : loop->carry)
+          if (sets(f.kernel, *op, v)) set.insert(v.id);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<Rule> flow_rules() {
+  return {
+      {"values are defined before they are read and carried where they last", Stage::tile_loops, check_definitions},
+      {"a carried value is set once an iteration", Stage::tile_loops, check_carried_set_once},
+      {"an accumulator of the rule is rescaled once, before it is added to", Stage::tile_loops, check_rescale_before_add},
+      {"what is rescaled is carried", Stage::tile_loops, check_rescaled_is_carried},
+      {"sums relative to a reference are rescaled", Stage::tile_loops, check_dependent_sums_are_rescaled},
+      {"a factor reads the reference of before", Stage::tile_loops, check_factor_reads_old_reference},
+  };
+}
+
+}  // namespace attile::ir::rules

@@ -1,0 +1,42 @@
+// How tile ops become loops over vectors, for one choice of what runs along the lanes. emit_llvm walks the IR
+// and calls these; the two forms (row_lanes, position_lanes) are twins in their structure.
+#pragma once
+
+#include <memory>
+
+#include "codegen/cpu_frame.h"
+#include "codegen/layout.h"
+
+namespace attile::llvm_text {
+
+class LaneForm : public FrameEnvironment {
+ public:
+  using FrameEnvironment::FrameEnvironment;
+
+  // Frame::at holds the current panel (tile, stream tile) when these are called.
+  virtual void begin_panel(const std::vector<ir::Value>& carried) = 0;
+  virtual void end_panel(const std::vector<ir::Value>& carried) = 0;
+
+  virtual void copy(const ir::Copy& op) = 0;
+  virtual void fill(const ir::Fill& op) = 0;
+  virtual void score(const ir::ScoreMma& op) = 0;
+  virtual void sum(const ir::SumMma& op) = 0;
+  virtual void sweep(const ir::Sweep& op) = 0;
+  virtual void map(const ir::Map& op) = 0;           // of row states and feature tiles
+  virtual void rescale(const ir::Rescale& op) = 0;
+  virtual void gather(const ir::Gather& op) = 0;
+  virtual void store(const ir::Store& op) = 0;       // of everything but stream tiles
+  // i1: does the current stream tile of `v` hold inf or NaN?
+  virtual Val not_finite(ir::Value v) = 0;
+
+  // The predicate that Mask ops of the kernel refer to; may be empty.
+  void set_predicate(const Expr& predicate) { predicate_ = predicate; }
+
+ protected:
+  Expr predicate_;
+};
+
+std::unique_ptr<LaneForm> make_row_lanes(Frame& frame);
+std::unique_ptr<LaneForm> make_position_lanes(Frame& frame);
+
+}  // namespace attile::llvm_text

@@ -1,0 +1,77 @@
+// Expressions as LLVM instructions over lanes. One emitter serves both lane forms: what a leaf means (which
+// index runs along the lanes, where a value lies) is the environment's business.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "codegen/llvm_builder.h"
+#include "dsl/expr.h"
+
+namespace attile::llvm_text {
+
+// A value at every lane of the point at hand: one scalar if it is the same at all of them, else one vector per
+// register. Reals are float; integers are i64 as scalars and i32 (random words: i64) in vectors; booleans i1.
+using Values = std::vector<Val>;
+inline bool is_uniform(const Values& x) { return x.size() == 1 && !is_vector(x.front().type); }
+
+class Environment {
+ public:
+  virtual ~Environment() = default;
+  virtual Values index(const Dim& dim) = 0;
+  virtual Values length(const Dim& dim) = 0;
+  virtual Values scalar(const Node& node) = 0;
+  virtual Values variable(const Node& node) = 0;
+  virtual Values element(const Node& node, const std::vector<Values>& at) = 0;
+  virtual Values random(const Values& seed, const Values& offset) = 0;
+  // Σ over the slots of a selection; only where the environment knows one.
+  virtual Values reduce_sum(const Node& node) = 0;
+};
+
+class ExprEmitter {
+ public:
+  ExprEmitter(Function& f, Environment& environment) : f_(f), environment_(environment) {}
+
+  Values emit(const Expr& e);
+  // Emits the parts of `e` that do not vary along `dim`, so that they stand in front of a loop over it.
+  void hoist(const Expr& e, const Dim& dim);
+
+  // What is emitted between push and pop is forgotten at pop: its instructions stand inside a loop or branch.
+  // `frozen`: no state changes inside, so that expressions which read states may be kept as well.
+  void push_scope(bool frozen = false) { scopes_.push_back({{}, frozen}); }
+  void pop_scope() { scopes_.pop_back(); }
+
+  Values constant(double value, const Values& like);
+  Values select(const Values& condition, Values a, Values b);
+  Values to_real(const Values& x);
+  // Both operands in the same number of registers and of one type.
+  void match(Values& a, Values& b);
+
+ private:
+  Values compute(const Node& n);
+  Values unary(const Node& n, const Values& x);
+  Values binary(const Node& n, Values a, Values b);
+  Values each(const Values& x, const std::function<Val(const Val&)>& op);
+  Values each(const Values& a, const Values& b, const std::function<Val(const Val&, const Val&)>& op);
+
+  Function& f_;
+  Environment& environment_;
+  struct Scope {
+    std::map<const Node*, Values> values;
+    bool frozen = false;
+  };
+  std::vector<Scope> scopes_{1};
+  std::vector<Expr> kept_;   // keeps memoised nodes alive
+};
+
+// Elementary functions on float scalars or vectors; accuracy a few ulp, total as expr.h demands.
+Val emit_exp(Function& f, const Val& x);       // 0 below −87.3, NaN stays NaN
+Val emit_log(Function& f, const Val& x);
+Val emit_tanh(Function& f, const Val& x);
+Val emit_sigmoid(Function& f, const Val& x);
+
+// `lanes` Philox4x32-10 words: <n x i32> (c0, c1, c2, c3 counters, k0, k1 scalar key halves, which word 0..3).
+std::string philox_function(Module& m, int lanes);
+
+}  // namespace attile::llvm_text

@@ -1,0 +1,121 @@
+// Elementary functions as vector instructions; coefficients are minimax fits of the usual reductions.
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "codegen/llvm_expr.h"
+
+namespace attile::llvm_text {
+namespace {
+
+struct Math {
+  Function& f;
+  int lanes;
+  Val real(double x) const { return splat_constant(f32(static_cast<float>(x)), lanes); }
+  Val bits(std::int64_t x) const { return splat_constant(i32(x), lanes); }
+  std::string floats() const { return vector_of(lanes, "float"); }
+  std::string ints() const { return vector_of(lanes, "i32"); }
+  Val polynomial(const Val& x, std::initializer_list<double> highest_first) const {
+    Val sum;
+    for (const double c : highest_first) sum = sum.empty() ? real(c) : f.fma(sum, x, real(c));
+    return sum;
+  }
+};
+
+}  // namespace
+
+// 2^t by splitting t into n + r, |r| ≤ 1/2: adding 1.5·2^23 + 127 leaves n + 127 in the low bits, which shifted
+// up are the float 2^n. The product with it keeps a NaN.
+Val emit_exp(Function& f, const Val& x) {
+  const Math m{f, lanes_of(x.type)};
+  const Val t = f.binary("fmul", x, m.real(1.4426950408889634));
+  const Val low = f.select(f.compare("fcmp olt", t, m.real(-126)), m.real(-126), t);
+  const Val clamped = f.select(f.compare("fcmp ogt", low, m.real(128)), m.real(128), low);
+  const Val magic = m.real(12582912.0 + 127.0);
+  const Val shifted = f.binary("fadd", clamped, magic);
+  const Val r = f.binary("fsub", clamped, f.binary("fsub", shifted, magic));
+  const Val p = m.polynomial(r, {1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2,
+                                 2.402264791363012e-1, 6.931472028550421e-1, 1.0});
+  const Val exponent = f.binary("shl", f.cast("bitcast", shifted, m.ints()), m.bits(23));
+  const Val value = f.binary("fmul", p, f.cast("bitcast", exponent, m.floats()));
+  return f.select(f.compare("fcmp uge", t, m.real(-126)), value, m.real(0));
+}
+
+// x = 2^e·m with m in [√½, √2); log m by the odd series in (m−1)/(m+1).
+Val emit_log(Function& f, const Val& x) {
+  const Math m{f, lanes_of(x.type)};
+  const Val tiny = f.compare("fcmp olt", x, m.real(std::numeric_limits<float>::min()));
+  const Val scaled = f.select(tiny, f.binary("fmul", x, m.real(8388608.0)), x);
+  const Val bits = f.cast("bitcast", scaled, m.ints());
+  const Val biased = f.binary("sub", bits, m.bits(0x3F3504F3));   // √½
+  const Val e = f.binary("ashr", biased, m.bits(23));
+  const Val mantissa = f.cast("bitcast", f.binary("sub", bits, f.binary("shl", e, m.bits(23))), m.floats());
+  const Val s = f.binary("fdiv", f.binary("fsub", mantissa, m.real(1)), f.binary("fadd", mantissa, m.real(1)));
+  const Val z = f.binary("fmul", s, s);
+  const Val series = f.binary("fmul", f.binary("fmul", s, z), m.polynomial(z, {2.0 / 9, 2.0 / 7, 2.0 / 5, 2.0 / 3}));
+  const Val log_m = f.fma(s, m.real(2), series);
+  const Val shift = f.select(tiny, m.real(-23), m.real(0));
+  const Val exponent = f.binary("fadd", f.cast("sitofp", e, m.floats()), shift);
+  const Val finite = f.fma(exponent, m.real(0.6931471805599453), log_m);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Val at_zero = f.select(f.compare("fcmp oeq", x, m.real(0)), m.real(-infinity), finite);
+  const Val negative = f.compare("fcmp olt", x, m.real(0));
+  const Val nan = m.real(std::numeric_limits<double>::quiet_NaN());
+  const Val valid = f.select(negative, nan, at_zero);
+  const Val large = f.compare("fcmp oeq", x, m.real(infinity));
+  return f.select(f.compare("fcmp uno", x, x), x, f.select(large, x, valid));
+}
+
+// Odd polynomial below 0.625, else 1 − 2/(e^{2|x|} + 1) with the sign of x.
+Val emit_tanh(Function& f, const Val& x) {
+  const Math m{f, lanes_of(x.type)};
+  const Val z = f.binary("fmul", x, x);
+  const Val p = m.polynomial(z, {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1});
+  const Val small = f.fma(f.binary("fmul", p, z), x, x);
+  const std::string suffix = m.lanes == 1 ? "f32" : fmt::format("v{}f32", m.lanes);
+  const Val magnitude = f.call(x.type, "llvm.fabs." + suffix, {x});
+  const Val e = emit_exp(f, f.binary("fadd", magnitude, magnitude));
+  const Val large = f.binary("fsub", m.real(1), f.binary("fdiv", m.real(2), f.binary("fadd", e, m.real(1))));
+  const Val is_small = f.compare("fcmp olt", magnitude, m.real(0.625));
+  return f.select(is_small, small, f.call(x.type, "llvm.copysign." + suffix, {large, x}));
+}
+
+Val emit_sigmoid(Function& f, const Val& x) {
+  const Math m{f, lanes_of(x.type)};
+  const Val e = emit_exp(f, f.binary("fsub", m.real(-0.0), x));
+  return f.binary("fdiv", m.real(1), f.binary("fadd", e, m.real(1)));
+}
+
+// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+std::string philox_function(Module& module, int lanes) {
+  const std::string name = fmt::format("philox4x32_10_x{}", lanes);
+  if (!module.function_names.insert(name).second) return name;
+  const std::string words = vector_of(lanes, "i32"), wide = vector_of(lanes, "i64");
+  Function f(module, fmt::format("internal {0} @{1}({0} %c0, {0} %c1, {0} %c2, {0} %c3, i32 %k0, i32 %k1, i32 %word) noinline", words, name));
+  Val c[4] = {{"%c0", words}, {"%c1", words}, {"%c2", words}, {"%c3", words}};
+  Val k0{"%k0", "i32"}, k1{"%k1", "i32"};
+  const auto product = [&](const Val& x, std::uint32_t factor) {
+    const Val full = f.binary("mul", f.cast("zext", x, wide), splat_constant(i64(factor), lanes));
+    const Val high = f.cast("trunc", f.binary("lshr", full, splat_constant(i64(32), lanes)), words);
+    return std::pair(high, f.cast("trunc", full, words));
+  };
+  for (int round = 0; round < 10; ++round) {
+    const auto [high0, low0] = product(c[0], 0xD2511F53u);
+    const auto [high1, low1] = product(c[2], 0xCD9E8D57u);
+    const Val next0 = f.binary("xor", f.binary("xor", high1, c[1]), f.splat(k0, lanes));
+    const Val next2 = f.binary("xor", f.binary("xor", high0, c[3]), f.splat(k1, lanes));
+    c[0] = next0, c[1] = low1, c[2] = next2, c[3] = low0;
+    k0 = f.binary("add", k0, i32(static_cast<std::int32_t>(0x9E3779B9u)));
+    k1 = f.binary("add", k1, i32(static_cast<std::int32_t>(0xBB67AE85u)));
+  }
+  Val word = c[0];
+  for (int i = 1; i < 4; ++i) {
+    const Val is_i = f.compare("icmp eq", Val{"%word", "i32"}, i32(i));
+    word = f.select(is_i, c[i], word);
+  }
+  f.statement(fmt::format("ret {} {}", word.type, word.name));
+  f.finish_returned();
+  return name;
+}
+
+}  // namespace attile::llvm_text

@@ -1,0 +1,49 @@
+#include "codegen/passes/place.h"
+
+#include "codegen/walk.h"
+
+namespace attile::ir {
+namespace {
+
+struct Placer {
+  Kernel& kernel;
+  const Schedule& schedule;
+  const bool rows = schedule.lanes == Lanes::rows;
+
+  void operand(Value v, Layout packed, Layout pairs) {
+    kernel[v].space = rows || kernel[v].rows == schedule.tile_rows ? Space::tile : Space::global;
+    kernel[v].layout = !rows ? Layout::plain : schedule.bf16_dot ? pairs : packed;
+    if (rows && schedule.bf16_dot) kernel[v].element = Element::bf16;
+  }
+  void weights(Value v) {
+    kernel[v].layout = !rows ? Layout::plain : schedule.bf16_dot ? Layout::row_pairs : Layout::row_panels;
+    if (rows && schedule.bf16_dot) kernel[v].element = Element::bf16;
+  }
+  void visit(const Stmt& s) {
+    if (const auto* score = std::get_if<ScoreMma>(&s.node)) {
+      operand(score->a, Layout::row_panels, Layout::row_pairs);
+      operand(score->b, Layout::position_blocks, Layout::position_pairs);
+    }
+    if (const auto* sum = std::get_if<SumMma>(&s.node)) {
+      operand(sum->v, Layout::column_blocks, Layout::column_pairs);
+      weights(sum->p);
+    }
+  }
+};
+
+}  // namespace
+
+Kernel place(Kernel kernel, const Context& context) {
+  const Layout natural = context.schedule.lanes == Lanes::rows ? Layout::row_panels : Layout::plain;
+  for (ValueDecl& v : kernel.values) v.layout = natural;
+  Placer placer{kernel, context.schedule};
+  walk(kernel.body, [&](const Stmt& s) { placer.visit(s); });
+  // What stays in global memory is read there by its product.
+  remove_everywhere(kernel.body, [&](const Stmt& s) {
+    const Copy* copy = std::get_if<Copy>(&s.node);
+    return copy && kernel[copy->dst].space == Space::global;
+  });
+  return kernel;
+}
+
+}  // namespace attile::ir

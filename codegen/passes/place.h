@@ -1,0 +1,12 @@
+// place: gives every value its space and layout.
+//
+// Operands of products are copied into task-owned tiles in the layout their product reads; with lanes:
+// positions they stay in global memory, since each is read once. After split_ranges, so that all bodies share
+// their operands; before select, which reads layouts.
+#pragma once
+
+#include "codegen/lower.h"
+
+namespace attile::ir {
+Kernel place(Kernel kernel, const Context& context);
+}

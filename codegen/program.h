@@ -1,0 +1,56 @@
+// What code generation returns: the text of one or more kernels and everything the runtime needs to call
+// them. Nothing here is compiled yet and nothing has touched the machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codegen/ir.h"
+#include "schedules/schedule.h"
+
+namespace attile {
+inline namespace v1 {
+
+// One 8-byte slot of a kernel's argument block, in order.
+struct Parameter {
+  enum class Kind : std::uint8_t {
+    data,     // address of tensor `name`
+    stride,   // elements from one index to the next along dim number `dim` of tensor `name`
+    extent,   // number of indices along dim number `dim` of tensor `name`
+    real,     // float32 scalar `name` in the low four bytes
+    integer,  // int64 scalar `name`
+    size,     // sequences, heads, rows, positions, row_tiles, parts
+  };
+  Kind kind;
+  std::string name;
+  int dim = 0;
+  bool operator==(const Parameter&) const = default;
+};
+
+struct EmittedKernel {
+  std::string name;                   // symbol of the function in `text`
+  std::string text;                   // LLVM IR
+  std::string ir;                     // the printed kernel IR it was emitted from
+  std::vector<Parameter> parameters;
+  std::int64_t scratch_bytes = 0;     // per worker, 64-byte aligned
+  std::int64_t tile_rows = 0;         // rows of one task
+  bool group_in_rows = false;         // rows count group × query rows, tasks count kv heads
+};
+
+// A tensor that lives between the kernels of a program: float32, dims as its producer's output declares them
+// with `part` last among the batch-like ones.
+struct Program {
+  Algorithm algorithm;
+  Problem problem;
+  Schedule schedule;
+  Target target;
+  std::vector<EmittedKernel> kernels;   // one, or partial and merge
+};
+
+// Lowers, verifies and emits. Throws Error(unsupported) with all reasons for an illegal schedule and
+// Error(internal) with the violations if the verifier objects.
+ATTILE_API Program generate(const Algorithm& a, const Problem& p, const Schedule& s, const Target& t);
+
+}  // namespace v1
+}  // namespace attile

@@ -1,0 +1,545 @@
+// Lanes are rows: a panel of rows fills `panel_vectors` vectors, everything else is broadcast to them. Products
+// run on packed tiles (llvm_tiles); row states live in registers while a panel is worked on.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/lane_form.h"
+#include "codegen/llvm_tiles.h"
+#include "dsl/error.h"
+
+namespace attile::llvm_text {
+namespace {
+
+class RowLanes final : public LaneForm {
+ public:
+  explicit RowLanes(Frame& frame)
+      : LaneForm(frame),
+        shape_{frame.context.target.vector_bytes / 4, frame.context.schedule.panel_vectors, frame.context.schedule.block},
+        buffers_(ir::assign_stream_buffers(frame.kernel)) {
+    for (int i = 0; i < buffers_.count; ++i) stream_memory_.push_back(frame_.reserve(tile_keys() * shape_.rows() * 4));
+    for (std::size_t v = 0; v < frame_.kernel.values.size(); ++v) reserve_value(static_cast<int>(v));
+    table_ = frame_.reserve(std::max<std::int64_t>(tile_keys(), shape_.rows()) * 8);
+    spill_ = frame_.reserve(std::int64_t{shape_.rows()} * 4);
+  }
+
+  // Leaves ------------------------------------------------------------------------------------------------
+  Values index(const Dim& dim) override {
+    const Algorithm& a = frame_.context.algorithm;
+    if (dim == batch) return {frame_.at.sequence};
+    if (dim == kv_head) return {frame_.group_in_rows() ? frame_.at.head : frame_.kv_head_of(frame_.at.head)};
+    if (dim == head) return frame_.group_in_rows() ? read(head_lanes_) : Values{frame_.at.head};
+    if (dim == a.parallel) return read(row_lanes_);
+    if (dim == a.streamed) return {position_};
+    if (dim == slot) return {slot_};
+    return {column_};
+  }
+  Values variable(const Node& node) override {
+    const ir::Value v = frame_.kernel.find(node.name);
+    internal_check(v.id >= 0, "unknown value " + node.name);
+    const ir::ValueDecl& decl = frame_.kernel[v];
+    if (decl.axis == ir::Axis::stream) {
+      if (const auto it = in_registers_.find(v.id); it != in_registers_.end()) return it->second;
+      return load_row(stream_row(v, offset_in_tile_), decl.element);
+    }
+    if (decl.axis == ir::Axis::feature) return load_row(row_of(panel_address(v), column_), decl.element);
+    if (decl.axis == ir::Axis::slot) return load_row(row_of(panel_address(v), slot_), decl.element);
+    if (const auto it = states_.find(v.id); it != states_.end()) return read(it->second);
+    return load_row(panel_address(v), decl.element);
+  }
+  Values reduce_sum(const Node& node) override {
+    const Registers sum = registers("float");
+    clear(sum);
+    each_slot(slots_of(node.args[0]), [&] {
+      Values x = expr_.to_real(expr_.emit(node.args[0]));
+      for (std::size_t i = 0; i < sum.size(); ++i) f_.set(sum[i], f_.binary("fadd", f_.get(sum[i]), x[i]));
+    });
+    return read(sum);
+  }
+
+  // Panels ------------------------------------------------------------------------------------------------
+  void begin_panel(const std::vector<ir::Value>& carried) override {
+    states_.clear();
+    set_row_lanes();
+    for (const ir::Value v : carried) {
+      if (frame_.kernel[v].axis != ir::Axis::row) continue;
+      states_[v.id] = registers("float");
+      write(states_[v.id], load_row(panel_address(v), ir::Element::f32));
+    }
+  }
+  void end_panel(const std::vector<ir::Value>& carried) override {
+    for (const ir::Value v : carried)
+      if (frame_.kernel[v].axis == ir::Axis::row) store_row(read(states_[v.id]), panel_address(v));
+  }
+
+  // Ops ---------------------------------------------------------------------------------------------------
+  void copy(const ir::Copy& op) override {
+    const ir::ValueDecl& decl = frame_.kernel[op.dst];
+    const bool pairs = decl.element == ir::Element::bf16;
+    if (decl.layout == ir::Layout::row_panels || decl.layout == ir::Layout::row_pairs) return copy_rows(op, decl.cols, pairs);
+    if (decl.layout == ir::Layout::position_blocks || decl.layout == ir::Layout::position_pairs) return copy_positions(op, decl.cols, pairs);
+    copy_columns(op, decl.cols, pairs);
+  }
+  void fill(const ir::Fill& op) override {
+    const ir::ValueDecl& decl = frame_.kernel[op.dst];
+    const Values value = constant_row(op.constant, decl.element);
+    const std::int64_t panels = frame_.context.schedule.tile_rows / shape_.rows();
+    f_.loop(i64(0), i64(panels * decl.cols), 1, [&](Val i) { store_row(value, row_of(memory_.at(op.dst.id), i)); });
+  }
+  void score(const ir::ScoreMma& op) override {
+    const bool pairs = op.kind == ir::MmaKind::pair_dot;
+    const std::string callee = score_function(frame_.module, shape_, frame_.kernel[op.b].cols, pairs);
+    const Val blocks = f_.udiv(f_.add(frame_.at.positions, i64(shape_.block - 1)), i64(shape_.block));
+    f_.call_void(callee, {panel_address(op.a), memory_.at(op.b.id), stream_memory(op.dst), blocks});
+  }
+  void sum(const ir::SumMma& op) override {
+    const bool pairs = op.kind == ir::MmaKind::pair_dot;
+    const auto make = op.guarded ? guarded_sum_function : sum_function;
+    const std::string callee = make(frame_.module, shape_, frame_.kernel[op.v].cols, tile_keys(), pairs);
+    const Val steps = pairs ? f_.binary("lshr", f_.add(frame_.at.positions, i64(1)), i64(1)) : frame_.at.positions;
+    f_.call_void(callee, {stream_memory(op.p), memory_.at(op.v.id), panel_address(op.acc), steps});
+  }
+  Val not_finite(ir::Value v) override {
+    return f_.compare("icmp ne", f_.load("i8", flags_.at(v.id), 1), {"0", "i8"});
+  }
+
+  void sweep(const ir::Sweep& op) override {
+    for (const ir::Stmt& s : op.body)
+      if (const auto* reduce = std::get_if<ir::RowReduce>(&s.node)) ensure_state(reduce->acc);
+    const bool pairs = std::any_of(op.body.begin(), op.body.end(), [&](const ir::Stmt& s) { return writes_pairs(s); });
+    expr_.push_scope(true);
+    hoist(op);
+    const Val n = frame_.at.positions;
+    if (pairs) {
+      const Val even = f_.binary("and", n, i64(-2));
+      f_.loop(i64(0), even, 2, [&](Val j) { position_pair(op, j, f_.add(j, i64(1))); });
+      f_.if_else(f_.compare("icmp ne", even, n), [&] { position_pair(op, even, {}); });
+    } else {
+      f_.loop(i64(0), n, 1, [&](Val j) { one_position(op, j); });
+    }
+    expr_.pop_scope();
+  }
+
+  void map(const ir::Map& op) override {
+    const ir::ValueDecl& decl = frame_.kernel[op.dst];
+    if (decl.axis == ir::Axis::row) {
+      expr_.push_scope();
+      const Values value = full(expr_.to_real(expr_.emit(op.expr)));
+      expr_.pop_scope();
+      ensure_state(op.dst);
+      return write(states_[op.dst.id], value);
+    }
+    expr_.push_scope(true);
+    hoist_invariant(op.expr);
+    f_.loop(i64(0), i64(decl.cols), 1, [&](Val c) {
+      expr_.push_scope(true);
+      column_ = c;
+      store_row(full(expr_.to_real(expr_.emit(op.expr))), row_of(panel_address(op.dst), c));
+      expr_.pop_scope();
+    });
+    expr_.pop_scope();
+  }
+
+  void rescale(const ir::Rescale& op) override {
+    const Values factor = read(states_.at(op.factor.id));
+    const ir::ValueDecl& decl = frame_.kernel[op.acc];
+    if (decl.axis == ir::Axis::row) {
+      Values x = read(states_.at(op.acc.id));
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = f_.binary("fmul", x[i], factor[i]);
+      return write(states_[op.acc.id], x);
+    }
+    Values changed;
+    for (const Val& v : factor) changed.push_back(f_.compare("fcmp une", v, splat_constant(f32(1), shape_.width)));
+    f_.if_else(any(changed), [&] {
+      f_.loop(i64(0), i64(decl.cols), 1, [&](Val c) {
+        const Val address = row_of(panel_address(op.acc), c);
+        Values x = load_row(address, ir::Element::f32);
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = f_.binary("fmul", x[i], factor[i]);
+        store_row(x, address);
+      });
+    });
+  }
+
+  // Σ over slots, one row at a time: the rows of the tensor are read where they lie.
+  void gather(const ir::Gather& op) override {
+    const std::int64_t slots = frame_.kernel[op.indices].cols, cols = frame_.kernel[op.dst].cols;
+    const Val weights = stream_or_reserve(slots);
+    expr_.push_scope(true);
+    each_slot(slots, [&] { store_row(full(expr_.to_real(expr_.emit(op.weight))), row_of(weights, slot_)); });
+    expr_.pop_scope();
+    const Val dst = panel_address(op.dst), indices = panel_address(op.indices);
+    f_.loop(i64(0), i64(cols), 1, [&](Val c) { store_row(constant_row(0, ir::Element::f32), row_of(dst, c)); });
+    const DType type = frame_.dtype(op.tensor);
+    f_.loop(i64(0), frame_.at.rows, 1, [&](Val r) {
+      f_.loop(i64(0), i64(slots), 1, [&](Val t) {
+        const Val at_slot = f_.add(f_.mul(t, i64(shape_.rows())), r);
+        const Val position = f_.cast("sext", f_.load("i32", f_.gep("i32", indices, at_slot), 4), "i64");
+        f_.if_else(f_.compare("icmp sge", position, i64(0)), [&] {
+          const Val weight = f_.load("float", f_.gep("float", weights, at_slot), 4);
+          const Val row = frame_.row_address(op.tensor, f_.add(frame_.at.row, r), position);
+          f_.loop(i64(0), i64(cols), 1, [&](Val c) {
+            const Val sum_at = f_.gep("float", dst, f_.add(f_.mul(c, i64(shape_.rows())), r));
+            const Val x = load_widened(f_, type, f_.gep(type == DType::float32 ? "float" : "i16", row, c), 1);
+            f_.store(f_.fma(weight, x, f_.load("float", sum_at, 4)), sum_at, 4);
+          });
+        });
+      });
+    });
+  }
+
+  void store(const ir::Store& op) override {
+    const ir::ValueDecl& decl = frame_.kernel[op.src];
+    if (decl.axis == ir::Axis::feature) return store_features(op, decl.cols);
+    if (decl.axis == ir::Axis::row) {
+      const Values value = variable(*attile::variable(decl.name, {}));
+      store_row(value, spill_);
+      return store_spilled(op.tensor, {}, "float");
+    }
+    const int slot_dim = static_cast<int>(frame_.dims_of(op.tensor).size()) - 1;
+    f_.loop(i64(0), i64(decl.cols), 1, [&](Val t) {
+      const std::string type = decl.element == ir::Element::i32 ? "i32" : "float";
+      f_.loop(i64(0), frame_.at.rows, 1, [&](Val r) {
+        const Val value = f_.load(type, f_.gep(type, panel_address(op.src), f_.add(f_.mul(t, i64(shape_.rows())), r)), 4);
+        const Val row = frame_.row_address(op.tensor, f_.add(frame_.at.row, r));
+        const Val to = f_.gep(type == "i32" ? "i32" : element_type(op.tensor), row, f_.mul(t, frame_.args.stride(op.tensor, slot_dim)));
+        if (type == "i32") return f_.store(value, to, 4);
+        store_narrowed(f_, frame_.dtype(op.tensor), value, to);
+      });
+    });
+  }
+
+ protected:
+  int width() const override { return shape_.width; }
+
+ private:
+  using Registers = std::vector<Var>;
+
+  std::int64_t tile_keys() const { return frame_.context.schedule.tile_keys; }
+  std::string vec(const std::string& element) const { return vector_of(shape_.width, element); }
+  std::string element_type(const std::string& tensor) const { return size_of(frame_.dtype(tensor)) == 4 ? "float" : "i16"; }
+
+  // Memory: feature and slot tiles and row states of the whole row tile, panel after panel.
+  void reserve_value(int id) {
+    const ir::ValueDecl& decl = frame_.kernel.values[static_cast<std::size_t>(id)];
+    if (decl.axis == ir::Axis::stream) return;
+    const bool streamed = decl.layout == ir::Layout::position_blocks || decl.layout == ir::Layout::position_pairs ||
+                          decl.layout == ir::Layout::column_blocks || decl.layout == ir::Layout::column_pairs;
+    const std::int64_t rows = streamed ? (tile_keys() + shape_.block) : decl.rows;
+    const std::int64_t cols = streamed ? (decl.cols + shape_.block) / shape_.block * shape_.block : decl.cols + 1;
+    memory_[id] = frame_.reserve(rows * cols * 4);
+    if (decl.layout == ir::Layout::column_blocks || decl.layout == ir::Layout::column_pairs) flags_[id] = frame_.reserve(1);
+  }
+  // Units of four bytes a column takes in a panel: two bf16 of a pair share one.
+  std::int64_t columns_of(ir::Value v) const {
+    const ir::ValueDecl& decl = frame_.kernel[v];
+    return decl.layout == ir::Layout::row_pairs ? (decl.cols + 1) / 2 : decl.cols;
+  }
+  Val panel_address(ir::Value v) {
+    const Val base = memory_.at(v.id);
+    if (frame_.kernel[v].rows == shape_.rows() && frame_.kernel[v].rows != frame_.context.schedule.tile_rows) return base;
+    return f_.gep("float", base, f_.mul(frame_.at.panel, i64(columns_of(v) * shape_.rows())));
+  }
+  Val row_of(const Val& base, const Val& number) { return f_.gep("float", base, f_.mul(number, i64(shape_.rows()))); }
+  Val stream_memory(ir::Value v) { return stream_memory_.at(static_cast<std::size_t>(buffers_.buffer_of.at(v.id))); }
+  Val stream_row(ir::Value v, const Val& j) { return row_of(stream_memory(v), j); }
+  Val stream_or_reserve(std::int64_t rows) {
+    return !stream_memory_.empty() && rows <= tile_keys() ? stream_memory_.front() : frame_.reserve(rows * shape_.rows() * 4);
+  }
+
+  // Registers.
+  Registers registers(const std::string& element) {
+    Registers out;
+    for (int i = 0; i < shape_.vectors; ++i) out.push_back(f_.variable(vec(element)));
+    return out;
+  }
+  void clear(const Registers& r) {
+    for (const Var& v : r) f_.set(v, {"zeroinitializer", v.type});
+  }
+  Values read(const Registers& r) {
+    Values out;
+    for (const Var& v : r) out.push_back(f_.get(v));
+    return out;
+  }
+  void write(const Registers& r, const Values& value) {
+    for (std::size_t i = 0; i < r.size(); ++i) f_.set(r[i], value[i]);
+  }
+  void ensure_state(ir::Value v) {
+    if (!states_.contains(v.id)) states_[v.id] = registers("float");
+  }
+  Values full(const Values& x) {
+    return is_uniform(x) ? Values(static_cast<std::size_t>(shape_.vectors), f_.splat(x.front(), shape_.width)) : x;
+  }
+  Values constant_row(double value, ir::Element element) {
+    const Val scalar = element == ir::Element::i32 ? i32(static_cast<std::int64_t>(value)) : f32(static_cast<float>(value));
+    return Values(static_cast<std::size_t>(shape_.vectors), splat_constant(scalar, shape_.width));
+  }
+  Values load_row(const Val& address, ir::Element element) {
+    Values out;
+    for (int i = 0; i < shape_.vectors; ++i)
+      out.push_back(f_.load(vec(element == ir::Element::i32 ? "i32" : "float"), f_.byte_offset(address, std::int64_t{i} * shape_.width * 4), shape_.width * 4));
+    return out;
+  }
+  void store_row(const Values& value, const Val& address) {
+    for (std::size_t i = 0; i < value.size(); ++i)
+      f_.store(value[i], f_.byte_offset(address, static_cast<std::int64_t>(i) * shape_.width * 4), shape_.width * 4);
+  }
+  Val any(const Values& conditions) {
+    Val all = conditions.front();
+    for (std::size_t i = 1; i < conditions.size(); ++i) all = f_.binary("or", all, conditions[i]);
+    return f_.call("i1", fmt::format("llvm.vector.reduce.or.v{}i1", shape_.width), {all});
+  }
+
+  // The row index (and head) of each lane. Lanes past the end repeat the last row: computed, never stored.
+  void set_row_lanes() {
+    if (row_lanes_.empty()) {
+      row_lanes_ = registers("i32");
+      head_lanes_ = registers("i32");
+    }
+    const Val last = f_.sub(f_.add(frame_.at.tile_row, frame_.at.tile_rows), i64(1));
+    for (int v = 0; v < shape_.vectors; ++v) {
+      std::string iota = "<";
+      for (int lane = 0; lane < shape_.width; ++lane) iota += fmt::format("{}i32 {}", lane ? ", " : "", v * shape_.width + lane);
+      const Val first = f_.splat(f_.cast("trunc", frame_.at.row, "i32"), shape_.width);
+      const Val row = f_.binary("add", first, {iota + ">", vec("i32")});
+      const Val clamped = f_.min(row, f_.splat(f_.cast("trunc", last, "i32"), shape_.width));
+      set_lane(static_cast<std::size_t>(v), clamped);
+    }
+  }
+  void set_lane(std::size_t v, const Val& row) {
+    if (!frame_.group_in_rows()) return f_.set(row_lanes_[v], row);
+    const Val group = splat_constant(i32(frame_.context.problem.group), shape_.width);
+    f_.set(row_lanes_[v], f_.binary("udiv", row, group));
+    const Val first_head = f_.splat(f_.cast("trunc", f_.mul(frame_.at.head, i64(frame_.context.problem.group)), "i32"), shape_.width);
+    f_.set(head_lanes_[v], f_.binary("add", first_head, f_.binary("urem", row, group)));
+  }
+
+  // Copies: addresses of rows go into a table, packing functions do the rest.
+  void copy_rows(const ir::Copy& op, std::int64_t cols, bool pairs) {
+    const std::string callee = pack_rows_function(frame_.module, frame_.dtype(op.tensor), shape_.width, cols, shape_.rows(), pairs);
+    const std::int64_t panel_bytes = (pairs ? (cols + 1) / 2 : cols) * shape_.rows() * 4;
+    f_.loop(i64(0), frame_.at.tile_rows, shape_.width, [&](Val first) {
+      fill_table(op.tensor, f_.add(frame_.at.tile_row, first), f_.sub(frame_.at.tile_rows, first), shape_.width);
+      const Val panel = f_.udiv(first, i64(shape_.rows())), in_panel = f_.urem(first, i64(shape_.rows()));
+      const Val base = f_.gep("i8", memory_.at(op.dst.id), f_.mul(panel, i64(panel_bytes)));
+      f_.call_void(callee, {table_, f_.gep("float", base, in_panel)});
+    });
+  }
+  // table[i] = address of row first + min(i, valid − 1).
+  void fill_table(const std::string& tensor, const Val& first, const Val& valid, std::int64_t count) {
+    const Val last = f_.sub(valid, i64(1));
+    f_.loop(i64(0), i64(count), 1, [&](Val i) {
+      f_.store(frame_.row_address(tensor, f_.add(first, f_.min(i, last))), f_.gep("ptr", table_, i), 8);
+    });
+  }
+  void copy_positions(const ir::Copy& op, std::int64_t cols, bool pairs) {
+    const std::string callee = pack_rows_function(frame_.module, frame_.dtype(op.tensor), shape_.block, cols, shape_.block, pairs);
+    const std::int64_t block_bytes = (pairs ? (cols + 1) / 2 : cols) * shape_.block * 4;
+    const Val last = f_.sub(frame_.at.positions, i64(1));
+    f_.loop(i64(0), frame_.at.positions, shape_.block, [&](Val first) {
+      f_.loop(i64(0), i64(shape_.block), 1, [&](Val i) {
+        const Val position = f_.add(frame_.at.position, f_.min(f_.add(first, i), last));
+        f_.store(frame_.row_address(op.tensor, {}, position), f_.gep("ptr", table_, i), 8);
+      });
+      const Val to = f_.gep("i8", memory_.at(op.dst.id), f_.mul(f_.udiv(first, i64(shape_.block)), i64(block_bytes)));
+      f_.call_void(callee, {table_, to});
+    });
+  }
+  void copy_columns(const ir::Copy& op, std::int64_t cols, bool pairs) {
+    const DType type = frame_.dtype(op.tensor);
+    const std::string callee = pack_columns_function(frame_.module, type, cols, tile_keys(), shape_.block, pairs);
+    const Dims& dims = frame_.dims_of(op.tensor);
+    const auto dim = std::find(dims.begin(), dims.end(), frame_.context.algorithm.streamed) - dims.begin();
+    const Val stride = f_.mul(frame_.args.stride(op.tensor, static_cast<int>(dim)), i64(static_cast<std::int64_t>(size_of(type))));
+    const Val bad = f_.call("i1", callee, {frame_.row_address(op.tensor, {}, frame_.at.position), stride, frame_.at.positions, memory_.at(op.dst.id)});
+    f_.store(f_.cast("zext", bad, "i8"), flags_.at(op.dst.id), 1);
+  }
+
+  // Sweeps.
+  bool writes_pairs(const ir::Stmt& s) const {
+    const auto* map = std::get_if<ir::Map>(&s.node);
+    return map && frame_.kernel[map->dst].layout == ir::Layout::row_pairs;
+  }
+  void hoist(const ir::Sweep& op) {
+    const Dim& streamed = frame_.context.algorithm.streamed;
+    for (const ir::Stmt& s : op.body) {
+      if (const auto* map = std::get_if<ir::Map>(&s.node)) expr_.hoist(map->expr, streamed);
+      if (std::holds_alternative<ir::Mask>(s.node)) expr_.hoist(predicate_, streamed);
+    }
+  }
+  void hoist_invariant(const Expr& e) {
+    if (e->op == Op::constant || e->op == Op::variable) return;
+    bool varies = false;
+    for (const Dim& d : e->dims) varies |= !is_batch_like(d) && d != frame_.context.algorithm.parallel;
+    if (!varies) {
+      expr_.emit(e);
+      return;
+    }
+    for (const Expr& arg : e->args) hoist_invariant(arg);
+  }
+
+  void one_position(const ir::Sweep& op, const Val& j) {
+    begin_position(j);
+    for (const ir::Stmt& s : op.body) element_op(s);
+    for (const auto& [v, value] : in_registers_)
+      if (buffers_.buffer_of.contains(v)) store_row(value, stream_row(ir::Value{v}, j));
+    end_position();
+  }
+  // Two positions whose weights share words; without a second one its half is +0 and nothing else happens.
+  void position_pair(const ir::Sweep& op, const Val& first, const Val& second) {
+    begin_position(first);
+    for (const ir::Stmt& s : op.body) element_op(s);
+    const auto low = in_registers_;
+    end_position();
+    auto high = low;
+    if (!second.empty()) {
+      begin_position(second);
+      for (const ir::Stmt& s : op.body) element_op(s);
+      high = in_registers_;
+      end_position();
+    }
+    for (const auto& [v, value] : low) {
+      if (!buffers_.buffer_of.contains(v)) continue;
+      const ir::Value id{v};
+      if (frame_.kernel[id].layout != ir::Layout::row_pairs) {
+        store_row(value, stream_row(id, first));
+        if (!second.empty()) store_row(high.at(v), stream_row(id, second));
+        continue;
+      }
+      const Values upper = second.empty() ? constant_row(0, ir::Element::f32) : high.at(v);
+      const Val address = stream_row(id, f_.binary("lshr", first, i64(1)));
+      store_row(paired(value, upper), address);
+    }
+  }
+  // bf16 of a in the low, of b in the high half of each 32-bit lane.
+  Values paired(const Values& a, const Values& b) {
+    const int w = shape_.width;
+    std::vector<int> zip;
+    for (int i = 0; i < w; ++i) zip.insert(zip.end(), {i, w + i});
+    Values out;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const Val both = f_.call(vector_of(2 * w, "bfloat"), fmt::format("llvm.x86.avx512bf16.cvtne2ps2bf16.{}", w * 32), {b[i], a[i]});
+      const Val words = f_.cast("bitcast", both, vector_of(2 * w, "i16"));
+      out.push_back(f_.cast("bitcast", f_.shuffle(words, words, zip), vec("float")));
+    }
+    return out;
+  }
+  void begin_position(const Val& j) {
+    expr_.push_scope(true);
+    in_registers_.clear();
+    offset_in_tile_ = j;
+    position_ = f_.add(frame_.at.position, j);
+  }
+  void end_position() {
+    in_registers_.clear();
+    expr_.pop_scope();
+  }
+
+  void element_op(const ir::Stmt& s) {
+    std::visit(ir::overloaded{
+                   [&](const ir::Map& op) { in_registers_[op.dst.id] = full(expr_.to_real(expr_.emit(op.expr))); },
+                   [&](const ir::Mask& op) {
+                     Values& tile = in_registers_.at(op.tile.id);
+                     tile = full(expr_.select(expr_.emit(predicate_), tile, expr_.constant(op.hidden, tile)));
+                   },
+                   [&](const ir::RowReduce& op) { reduce(op); },
+                   [&](const ir::Insert& op) { insert(op); },
+                   [&](const ir::Store& op) {
+                     store_row(tile_value(op.src), spill_);
+                     store_spilled(op.tensor, position_, "float");
+                   },
+                   [&](const auto& op) { internal_check(false, std::string(op.name) + " inside a sweep"); },
+               },
+               s.node);
+  }
+  Values tile_value(ir::Value v) {
+    const auto it = in_registers_.find(v.id);
+    return it != in_registers_.end() ? it->second : load_row(stream_row(v, offset_in_tile_), ir::Element::f32);
+  }
+  // A NaN score does not enter the maximum; its weight is NaN whatever the maximum is.
+  void reduce(const ir::RowReduce& op) {
+    const Values x = tile_value(op.src);
+    const Registers& acc = states_.at(op.acc.id);
+    for (std::size_t i = 0; i < acc.size(); ++i) {
+      const Val now = f_.get(acc[i]);
+      f_.set(acc[i], op.op == ir::Reduce::sum ? f_.binary("fadd", now, x[i]) : f_.select(f_.compare("fcmp ogt", x[i], now), x[i], now));
+    }
+  }
+  // Sorted insertion, only where some lane beats its last entry. Once placed, a lane shifts all that follow.
+  void insert(const ir::Insert& op) {
+    const Values x = tile_value(op.src);
+    const std::int64_t k = frame_.kernel[op.values].cols;
+    const Val values = panel_address(op.values), indices = panel_address(op.indices);
+    const int w = shape_.width;
+    for (int v = 0; v < shape_.vectors; ++v) {
+      const auto entry = [&](const Val& base, const Val& t) { return f_.byte_offset(row_of(base, t), std::int64_t{v} * w * 4); };
+      const Val score = x[static_cast<std::size_t>(v)];
+      const Val beats = f_.compare("fcmp ogt", score, f_.load(vec("float"), entry(values, i64(k - 1)), w * 4));
+      f_.if_else(any({beats}), [&] {
+        const Var value = f_.variable(vec("float")), position = f_.variable(vec("i32")), placed = f_.variable(vec("i1"));
+        f_.set(value, score);
+        f_.set(position, f_.splat(f_.cast("trunc", position_, "i32"), w));
+        f_.set(placed, {"zeroinitializer", vec("i1")});
+        f_.loop(i64(0), i64(k), 1, [&](Val t) {
+          const Val value_at = entry(values, t), index_at = entry(indices, t);
+          const Val old_value = f_.load(vec("float"), value_at, w * 4), old_index = f_.load(vec("i32"), index_at, w * 4);
+          const Val take = f_.binary("or", f_.get(placed), f_.compare("fcmp ogt", f_.get(value), old_value));
+          f_.store(f_.select(take, f_.get(value), old_value), value_at, w * 4);
+          f_.store(f_.select(take, f_.get(position), old_index), index_at, w * 4);
+          f_.set(value, f_.select(take, old_value, f_.get(value)));
+          f_.set(position, f_.select(take, old_index, f_.get(position)));
+          f_.set(placed, take);
+        });
+      });
+    }
+  }
+
+  // Selections.
+  std::int64_t slots_of(const Expr& e) const {
+    if (e->op == Op::variable)
+      if (const ir::Value v = frame_.kernel.find(e->name); v.id >= 0 && frame_.kernel[v].axis == ir::Axis::slot) return frame_.kernel[v].cols;
+    for (const Expr& arg : e->args)
+      if (const std::int64_t n = slots_of(arg)) return n;
+    return 0;
+  }
+  void each_slot(std::int64_t slots, const std::function<void()>& body) {
+    f_.loop(i64(0), i64(slots), 1, [&](Val t) {
+      expr_.push_scope(true);
+      slot_ = t;
+      body();
+      expr_.pop_scope();
+    });
+  }
+
+  // Stores.
+  void store_features(const ir::Store& op, std::int64_t cols) {
+    const std::string callee = unpack_rows_function(frame_.module, frame_.dtype(op.tensor), shape_.width, cols, shape_.rows());
+    fill_table(op.tensor, frame_.at.row, frame_.at.rows, shape_.rows());
+    for (int v = 0; v < shape_.vectors; ++v) {
+      const Val first = i64(std::int64_t{v} * shape_.width);
+      const Val rows = f_.min(f_.sub(frame_.at.rows, first), i64(shape_.width));
+      f_.call_void(callee, {f_.gep("float", panel_address(op.src), first), f_.gep("ptr", table_, first), rows});
+    }
+  }
+  void store_spilled(const std::string& tensor, const Val& position, const std::string& type) {
+    f_.loop(i64(0), frame_.at.rows, 1, [&](Val r) {
+      const Val value = f_.load(type, f_.gep(type, spill_, r), 4);
+      store_narrowed(f_, frame_.dtype(tensor), value, frame_.row_address(tensor, f_.add(frame_.at.row, r), position));
+    });
+  }
+
+  PanelShape shape_;
+  ir::StreamBuffers buffers_;
+  std::vector<Val> stream_memory_;
+  std::map<int, Val> memory_, flags_;
+  Val table_, spill_;
+  std::map<int, Registers> states_;
+  Registers row_lanes_, head_lanes_;
+  std::map<int, Values> in_registers_;   // stream tiles at the position at hand
+  Val position_, offset_in_tile_, column_, slot_;
+};
+
+}  // namespace
+
+std::unique_ptr<LaneForm> make_row_lanes(Frame& frame) { return std::make_unique<RowLanes>(frame); }
+
+}  // namespace attile::llvm_text

@@ -1,0 +1,66 @@
+#include "schedules/operands.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+namespace attile {
+inline namespace v1 {
+namespace {
+
+// Each node once, though trees share branches; operands before the node.
+void visit_nodes(const Expr& e, std::set<const Node*>& seen, const std::function<void(const Node&)>& visit) {
+  if (e.empty() || !seen.insert(e.get()).second) return;
+  for (const Expr& arg : e->args) visit_nodes(arg, seen, visit);
+  visit(*e);
+}
+
+const Dim* feature_of(const Algorithm& a, const Dims& dims) {
+  for (const Dim& d : dims)
+    if (!is_batch_like(d) && d != a.parallel && d != a.streamed && d != slot) return &d;
+  return nullptr;
+}
+
+bool has(const Dims& dims, const Dim& d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
+
+}  // namespace
+
+std::vector<Operand> product_operands(const Algorithm& a) {
+  std::vector<Operand> out;
+  std::set<const Node*> seen;
+  const auto visit = [&](const Node& n) {
+    const Dim* feature = n.op == Op::element ? feature_of(a, n.dims) : nullptr;
+    const auto known = [&](const Operand& o) { return o.tensor == n.name; };
+    if (!feature || std::any_of(out.begin(), out.end(), known)) return;
+    const bool streamed = has(n.dims, a.streamed);
+    out.push_back({n.name, *feature, streamed, streamed && has(n.dims, a.parallel)});
+  };
+  for (const StateDecl& s : a.states) visit_nodes(s.update, seen, visit);
+  for (const OutputDecl& o : a.outputs)
+    if (o.per_position) visit_nodes(o.value, seen, visit);
+  return out;
+}
+
+Dims compiled_dims(const Algorithm& a) {
+  std::map<std::string, Dim> found;
+  std::set<const Node*> seen;
+  const auto visit = [&](const Node& n) {
+    for (const Dim& d : n.dims)
+      if (feature_of(a, {d})) found.emplace(d.name, d);
+  };
+  for (const StateDecl& s : a.states) visit_nodes(s.update, seen, visit);
+  for (const OutputDecl& o : a.outputs) visit_nodes(o.value, seen, visit);
+  Dims out;
+  for (const auto& [name, dim] : found) out.push_back(dim);
+  return out;
+}
+
+int selection_count(const Algorithm& a) {
+  for (const StateDecl& s : a.states)
+    if (s.kind == StateKind::selection) return s.count;
+  return 0;
+}
+
+}  // namespace v1
+}  // namespace attile

@@ -1,0 +1,103 @@
+#include "schedules/registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "dsl/error.h"
+#include "schedules/embedded.h"
+#include "schedules/operands.h"
+#include "schedules/schedule_fields.h"
+
+namespace attile {
+inline namespace v1 {
+namespace {
+
+const std::map<std::string, ScheduleFile>& shipped_files() {
+  static const std::map<std::string, ScheduleFile> files = [] {
+    std::map<std::string, ScheduleFile> out;
+    for (const embedded::File& file : embedded::schedule_files()) {
+      ScheduleFile parsed = parse_schedule_file(file.content, "schedules/" + std::string(file.path));
+      out.emplace(parsed.target, std::move(parsed));
+    }
+    return out;
+  }();
+  return files;
+}
+
+// A detected chip may have a name of its own; what counts is which instructions it has.
+const char* nearest_shipped(const Target& t) {
+  if (t.vector_bytes < 64) return "x86-64-v3";
+  return t.bf16_dot ? "x86-64-v4-bf16" : "x86-64-v4";
+}
+
+// Positions wait for few rows; with many heads in a group the rows of a task are the heads.
+Schedule fitted_to_group(Schedule s, const Problem& p) {
+  if (s.pack_group && s.lanes == Lanes::positions && p.group > s.tile_rows)
+    s.tile_rows = static_cast<int>(std::min<std::int64_t>(p.group, 16));
+  return s;
+}
+
+}  // namespace
+
+std::vector<Schedule> ScheduleSpace::all() const {
+  const YamlReader reader("space");
+  std::vector<Schedule> out{Schedule{}};
+  for (const Choice& choice : choices) {
+    const ScheduleField& field = schedule_field(reader, YAML::Node(choice.field));
+    std::vector<Schedule> next;
+    for (const Schedule& s : out)
+      for (const std::string& value : choice.values) {
+        next.push_back(s);
+        field.read(reader, YAML::Node(value), next.back());
+      }
+    out = std::move(next);
+  }
+  return out;
+}
+
+bool ScheduleMatch::matches(const Algorithm& a, const Problem& p) const {
+  std::int64_t largest = 1;
+  for (const Operand& o : product_operands(a)) {
+    const auto type = p.dtypes.find(o.tensor);
+    if (!dtype.empty() && (type == p.dtypes.end() || std::find(dtype.begin(), dtype.end(), type->second) == dtype.end()))
+      return false;
+    if (const auto found = p.extents.find(o.feature.name); found != p.extents.end()) largest = std::max(largest, found->second);
+  }
+  return largest >= head_dim_from && largest <= head_dim_to && few_rows.value_or(p.few_rows) == p.few_rows &&
+         masked.value_or(!a.visible.empty()) == !a.visible.empty() && grouped.value_or(p.group > 1) == (p.group > 1);
+}
+
+const ScheduleFile& schedule_file(const Target& t) {
+  const auto& files = shipped_files();
+  auto found = files.find(t.name);
+  if (found == files.end() && t.family == TargetFamily::cpu) found = files.find(nearest_shipped(t));
+  if (found == files.end())
+    throw Error(ErrorKind::unsupported, "schedules", fmt::format("there are no schedules for the target \"{}\"", t.name));
+  return found->second;
+}
+
+const KnownSchedule* best_known(const Algorithm& a, const Problem& p, const Target& t) {
+  for (const KnownSchedule& known : schedule_file(t).best)
+    if (known.match.matches(a, p)) return &known;
+  return nullptr;
+}
+
+std::vector<Schedule> legal_schedules(const Algorithm& a, const Problem& p, const Target& t) {
+  std::vector<Schedule> out;
+  std::set<std::string> seen;
+  for (const ScheduleSpace& space : schedule_file(t).spaces)
+    for (const Schedule& s : space.all())
+      if (legality(a, p, s, t).empty() && seen.insert(to_string(s)).second) out.push_back(s);
+  return out;
+}
+
+Schedule default_schedule(const Algorithm& a, const Problem& p, const Target& t) {
+  const KnownSchedule* known = best_known(a, p, t);
+  return made_legal(a, p, known ? fitted_to_group(known->schedule, p) : Schedule{}, t);
+}
+
+}  // namespace v1
+}  // namespace attile

@@ -1,0 +1,26 @@
+#include "schedules/schedule.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+namespace attile {
+inline namespace v1 {
+
+std::string_view to_string(Lanes lanes) { return lanes == Lanes::rows ? "rows" : "positions"; }
+std::string_view to_string(Order order) { return order == Order::queries_outer ? "queries_outer" : "keys_outer"; }
+
+std::string to_string(const Schedule& s) {
+  std::string out = fmt::format("tile {}x{} lanes {}", s.tile_rows, s.tile_keys, to_string(s.lanes));
+  out += fmt::format(" panel {} block {} {} splits {}", s.panel_vectors, s.block, to_string(s.order), s.splits);
+  if (s.bf16_dot) out += " bf16_dot";
+  if (s.pack_group) out += " pack_group";
+  return out + (s.longest_first ? " longest_first" : "");
+}
+
+static std::uint64_t hash_text(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
+std::uint64_t hash_of(const Schedule& s) { return hash_text(to_string(s)); }
+std::uint64_t hash_of(const Problem& p) { return hash_text(to_string(p)); }
+std::uint64_t hash_of(const Target& t) { return hash_text(to_string(t)); }
+
+}  // namespace v1
+}  // namespace attile

@@ -1,0 +1,253 @@
+#include <limits>
+
+#include "codegen/ir_verify.h"
+#include "codegen/walk.h"
+#include "dsl/error.h"
+#include "tests/codegen/lowered.h"
+#include "tests/support/catch_compat.h"
+
+namespace attile::test {
+namespace {
+
+using namespace attile::ir;  // NOLINT
+
+constexpr std::string_view stages[] = {"tile_loops", "split_ranges", "place", "select", "fuse"};
+
+void check_all_stages(const AttentionOptions& options, const Schedule& schedule = {}, DType type = DType::float32) {
+  const Lowered l = lowered(options, schedule, type);
+  for (const std::string_view stage : stages) {
+    CAPTURE(stage, to_string(l.algorithm));
+    CHECK(verify(l.after.at(std::string(stage)), stage) == std::vector<std::string>{});
+  }
+}
+
+// The statement list that holds the first op of a type, and its place there. `in` restricts it to one body.
+struct Place {
+  Block* block = nullptr;
+  std::size_t at = 0;
+  explicit operator bool() const { return block != nullptr; }
+};
+
+template <typename OpType>
+Place find(Block& body, int skip = 0) {
+  int left = skip;
+  const std::function<Place(Block&)> look = [&](Block& b) -> Place {
+    for (std::size_t i = 0; i < b.size(); ++i) {
+      if (std::holds_alternative<OpType>(b[i].node) && left-- == 0) return {&b, i};
+      for (Block* inner : blocks_of(b[i]))
+        if (Place found = look(*inner)) return found;
+    }
+    return {};
+  };
+  return look(body);
+}
+
+template <typename OpType>
+OpType& op(Block& body, int skip = 0) {
+  const Place place = find<OpType>(body, skip);
+  REQUIRE(place);
+  return std::get<OpType>((*place.block)[place.at].node);
+}
+template <typename OpType>
+void remove(Block& body, int skip = 0) {
+  const Place place = find<OpType>(body, skip);
+  REQUIRE(place);
+  place.block->erase(place.block->begin() + static_cast<std::ptrdiff_t>(place.at));
+}
+template <typename OpType>
+void repeat(Block& body, int skip = 0) {
+  const Place place = find<OpType>(body, skip);
+  REQUIRE(place);
+  const Stmt copy = (*place.block)[place.at];
+  place.block->insert(place.block->begin() + static_cast<std::ptrdiff_t>(place.at), copy);
+}
+
+// Index of the Map that defines `name` within `body`.
+int map_of(const Kernel& k, Block& body, const std::string& name) {
+  for (int i = 0;; ++i) {
+    if (k[op<Map>(body, i).dst].name == name) return i;
+  }
+}
+
+Visibility& split(Kernel& k) { return op<Visibility>(k.body); }
+
+struct Fault {
+  const char* what;
+  const char* stage;
+  std::function<void(Kernel&)> plant;
+  const char* rule;   // part of the violation
+  const char* shown;  // start of the op that it shows
+};
+
+// Faults in a causal attention with lse, one each.
+const std::vector<Fault>& faults() {
+  static const std::vector<Fault> list{
+      {"an op names a value that is not declared", "tile_loops",
+       [](Kernel& k) { op<Rescale>(k.body).factor.id = 99; }, "value 99 is not declared", "rescale l, ?99"},
+      {"an expression names no value", "tile_loops",
+       [](Kernel& k) { op<Map>(k.body).expr = variable("nobody", {query}); }, "'nobody' is not the name", "map"},
+      {"q is never copied", "tile_loops", [](Kernel& k) { remove<Copy>(k.body); }, "'q' is read before", "score_mma"},
+      {"a state starts without a value", "tile_loops", [](Kernel& k) { remove<Fill>(k.body); },
+       "carried but not defined", "loop key_tiles"},
+      {"the key loop drops a state", "tile_loops",
+       [](Kernel& k) { op<Loop>(k.body).carry.pop_back(); }, "a loop that does not carry it", "sum_mma"},
+      {"q and k contract over different extents", "tile_loops", [](Kernel& k) { k[k.find("k")].cols = 32; },
+       "contract over different extents", "score_mma"},
+      {"the scores are wider than the keys", "tile_loops",
+       [](Kernel& k) { k[op<ScoreMma>(k.body).dst].cols = 256; }, "one column for each position", "score_mma"},
+      {"panels do not cut the row tile", "tile_loops", [](Kernel& k) { k[k.find("q")].rows = 100; },
+       "no whole number of panels", "score_mma"},
+      {"the output is wider than v", "tile_loops", [](Kernel& k) { k[k.find("o")].cols = 128; },
+       "their columns differ", "sum_mma"},
+      {"the factor is no row value", "tile_loops",
+       [](Kernel& k) { op<Rescale>(k.body).factor = op<SumMma>(k.body).p; }, "not one element a row", "rescale"},
+      {"a state is added to twice", "tile_loops", [](Kernel& k) { repeat<SumMma>(k.body); }, "'o' is set again",
+       "sum_mma"},
+      {"a state is set on two of three ways", "split_ranges",
+       [](Kernel& k) { remove<SumMma>(split(k).masked); }, "not set on one way", "loop"},
+      {"an accumulator is not rescaled", "tile_loops", [](Kernel& k) { remove<Rescale>(k.body, 1); },
+       "'o' sums weights that depend on the reference and is never rescaled", "sum_mma"},
+      {"an accumulator is not rescaled on one way", "split_ranges",
+       [](Kernel& k) { remove<Rescale>(split(k).masked, 1); }, "'o' is added to before it is rescaled", "sum_mma"},
+      {"an accumulator is rescaled twice", "tile_loops", [](Kernel& k) { repeat<Rescale>(k.body); },
+       "'l' is rescaled twice", "rescale"},
+      {"an accumulator is rescaled too late", "tile_loops",
+       [](Kernel& k) {
+         const Place rescale = find<Rescale>(k.body, 1);
+         const Stmt late = (*rescale.block)[rescale.at];
+         rescale.block->push_back(late);
+         remove<Rescale>(k.body, 1);
+       },
+       "'o' is rescaled after", "rescale"},
+      {"the reference moves before the factor is made", "tile_loops",
+       [](Kernel& k) {
+         const Place factor = find<Map>(k.body, map_of(k, k.body, "factor"));
+         const Stmt moved = factor.block->back();
+         factor.block->insert(factor.block->begin() + static_cast<std::ptrdiff_t>(factor.at), moved);
+         factor.block->pop_back();
+       },
+       "'m' has its new value already", "map factor"},
+      {"the scores are not masked", "tile_loops", [](Kernel& k) { remove<Mask>(k.body); }, "is not −inf at hidden",
+       "row_reduce"},
+      {"the scores are masked with 0", "tile_loops", [](Kernel& k) { op<Mask>(k.body).hidden = 0; },
+       "is not −inf at hidden", "row_reduce"},
+      {"the masked body does not mask", "split_ranges", [](Kernel& k) { remove<Mask>(split(k).masked); },
+       "is not −inf at hidden", "row_reduce"},
+      {"the plain body masks", "split_ranges",
+       [](Kernel& k) { split(k).plain = split(k).masked; }, "the plain body masks", "mask"},
+      {"the guarded body does not guard", "split_ranges",
+       [](Kernel& k) { op<SumMma>(split(k).guarded).guarded = false; }, "not guarded in a guarded body", "sum_mma"},
+      {"the guarded weights are +0", "split_ranges",
+       [](Kernel& k) { op<Mask>(split(k).guarded, 1).hidden = 0.0; }, "is not −0 at hidden", "sum_mma"},
+      {"v is not watched", "split_ranges", [](Kernel& k) { split(k).watched.clear(); }, "'v' is not watched", "sum_mma"},
+      {"a skipped tile has an output", "split_ranges",
+       [](Kernel& k) { op<Loop>(k.body).body.push_back({Store{"s", op<ScoreMma>(k.body).dst}}); }, "stays unwritten",
+       "store s"},
+      {"q is laid out for another product", "place", [](Kernel& k) { k[k.find("q")].layout = Layout::row_pairs; },
+       "the layout of 'q'", "score_mma"},
+      {"v is laid out as keys are", "place", [](Kernel& k) { k[k.find("v")].layout = Layout::position_blocks; },
+       "reads 'v' in its layout", "sum_mma"},
+      {"an operand has the wrong element", "place", [](Kernel& k) { k[k.find("k")].element = Element::bf16; },
+       "the element type of 'k'", "score_mma"},
+      {"a copy goes to global memory", "place", [](Kernel& k) { k[k.find("k")].space = Space::global; },
+       "'k' lies in global memory", "copy"},
+      {"an operand lies in one panel", "place", [](Kernel& k) { k[k.find("v")].space = Space::panel; },
+       "operand of all panels", "sum_mma"},
+      {"a product is not selected", "select", [](Kernel& k) { op<SumMma>(k.body).kind = MmaKind::unselected; },
+       "no instruction is selected", "sum_mma"},
+      {"a product is selected against its layout", "select",
+       [](Kernel& k) { op<ScoreMma>(k.body).kind = MmaKind::pair_dot; }, "does not read 'k'", "score_mma"},
+      {"an element-wise op stands outside a sweep", "fuse",
+       [](Kernel& k) {
+         Place sweep = find<Sweep>(k.body);
+         const Stmt out = std::get<Sweep>((*sweep.block)[sweep.at].node).body.front();
+         remove<Map>(std::get<Sweep>((*sweep.block)[sweep.at].node).body);
+         sweep.block->insert(sweep.block->begin() + static_cast<std::ptrdiff_t>(sweep.at), out);
+       },
+       "outside a sweep", "map"},
+      {"a sweep holds a product", "fuse",
+       [](Kernel& k) {
+         const Stmt product{op<ScoreMma>(k.body)};
+         op<Sweep>(k.body).body.push_back(product);
+       },
+       "a sweep holds only element-wise", "score_mma"},
+      {"a sweep reads what it reduces", "fuse",
+       [](Kernel& k) {
+         Sweep& sweep = op<Sweep>(k.body);
+         const Value tile = op<RowReduce>(sweep.body).src, maximum = op<RowReduce>(sweep.body).acc;
+         sweep.body.push_back({Map{tile, variable(k[maximum].name, {query})}});
+       },
+       "is reduced in this sweep", "map"},
+  };
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("lowered kernels have no violation after any pass") {
+  check_all_stages({});
+  check_all_stages({.causal = true});
+  check_all_stages({.causal = true, .window = true, .softcap = true, .alibi = true, .lse = true});
+  check_all_stages({.bias = true, .mask = true, .sink = true, .documents = true});
+  check_all_stages({.rule = Rule::sigmoid, .causal = true});
+  check_all_stages({.rule = Rule::linear, .causal = true});
+  check_all_stages({.rule = Rule::softmax_plus_one, .dropout = true});
+  check_all_stages({.causal = true, .dropout = true});
+  check_all_stages({.top_k = 8});
+  check_all_stages({.causal = true, .top_k = 8, .top_k_renormalise = false, .top_k_outputs = true, .lse = true});
+}
+
+TEST_CASE("lowered kernels have no violation with other schedules") {
+  Schedule positions;
+  positions.lanes = Lanes::positions;
+  positions.tile_rows = 8;
+  check_all_stages({.causal = true}, positions);
+  Schedule pairs;
+  pairs.bf16_dot = true;
+  check_all_stages({.causal = true, .lse = true}, pairs, DType::bfloat16);
+}
+
+TEST_CASE("standard attention has no violation") {
+  const StandardAttention s = standard_attention(false);
+  for (const Algorithm& a : {s.scores, s.probabilities, s.output}) {
+    Lowered l{a, problem_for(a), {}};
+    CAPTURE(to_string(a));
+    CHECK_NOTHROW(l.run());
+  }
+}
+
+TEST_CASE("each planted fault is found and its op is shown") {
+  const Lowered good = lowered({.causal = true, .lse = true});
+  for (const Fault& fault : faults()) {
+    Kernel kernel = good.after.at(fault.stage);
+    REQUIRE(verify(kernel, fault.stage).empty());
+    fault.plant(kernel);
+    const std::vector<std::string> violations = verify(kernel, fault.stage);
+    bool found = false;
+    for (const std::string& v : violations)
+      found |= v.find(fault.rule) != std::string::npos && v.find(std::string("in `") + fault.shown) != std::string::npos;
+    CAPTURE(fault.what, violations);
+    CHECK(found);
+  }
+}
+
+TEST_CASE("violations are thrown together as an internal error") {
+  Kernel kernel = lowered({.causal = true}).after.at("tile_loops");
+  remove<Rescale>(kernel.body, 1);
+  remove<Rescale>(kernel.body);
+  try {
+    throw_on_violations(kernel, "tile_loops");
+    FAIL("nothing was thrown");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::internal);
+    CHECK_THAT(e.what(), ContainsSubstring("'l' sums weights") && ContainsSubstring("'o' sums weights") &&
+                             ContainsSubstring("after tile_loops") && ContainsSubstring("kernel attention {"));
+  }
+  CHECK_NOTHROW(throw_on_violations(lowered({}).after.at("fuse"), "fuse"));
+}
+
+TEST_CASE("a stage that no pass has is refused") {
+  CHECK_THROWS_AS(verify(lowered({}).after.at("fuse"), "polish"), Error);
+}
+
+}  // namespace attile::test

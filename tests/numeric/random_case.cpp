@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "schedules/footprint.h"
+#include "tests/numeric/problem_case.h"
+
+namespace attile::test {
+namespace {
+
+class Draw {
+ public:
+  explicit Draw(std::uint64_t seed) : state_(seed * 0x2545F4914F6CDD1Dull + 99) {}
+  std::uint64_t word() {
+    state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
+    return state_ * 0x9E3779B97F4A7C15ull >> 16;
+  }
+  std::int64_t in(std::int64_t low, std::int64_t high) { return low + static_cast<std::int64_t>(word() % static_cast<std::uint64_t>(high - low + 1)); }
+  bool chance(int one_in) { return word() % static_cast<std::uint64_t>(one_in) == 0; }
+  template <typename T>
+  T of(std::initializer_list<T> list) { return list.begin()[word() % list.size()]; }
+
+ private:
+  std::uint64_t state_;
+};
+
+void draw_variant(Draw& d, ProblemCase& c) {
+  AttentionOptions& o = c.options;
+  o.rule = d.chance(2) ? Rule::softmax : d.of({Rule::softmax, Rule::softmax_plus_one, Rule::sigmoid, Rule::linear});
+  const bool soft = o.rule == Rule::softmax || o.rule == Rule::softmax_plus_one;
+  o.lse = soft && d.chance(2);
+  o.lengths = d.chance(4) ? Lengths::used : d.chance(5) ? Lengths::packed : Lengths::dense;
+  const bool packed = o.lengths == Lengths::packed;
+  o.causal = d.chance(2);
+  o.window = d.chance(5);
+  if (o.window) c.window_left = static_cast<double>(d.in(-1, 40)), c.window_right = static_cast<double>(d.in(-1, 40));
+  o.softcap = d.chance(6);
+  o.alibi = d.chance(6);
+  o.bias = !packed && d.chance(6);
+  o.mask = !packed && d.chance(6);
+  o.sink = o.rule == Rule::softmax && d.chance(6);
+  o.prefix = o.causal && !packed && d.chance(6);
+  o.documents = !packed && d.chance(6);
+  if (soft && d.chance(8)) {
+    o.top_k = static_cast<int>(d.of<std::int64_t>({1, 2, 5, 8, 128}));
+    o.top_k_renormalise = d.chance(2);
+    o.top_k_outputs = d.chance(2);
+  } else {
+    o.dropout = d.chance(7);
+  }
+  c.nan_in_hidden = o.top_k == 0 && d.chance(6);
+}
+
+void draw_sizes(Draw& d, ProblemCase& c) {
+  c.batches = d.in(1, 3);
+  c.kv_heads = d.in(1, 3);
+  c.heads = c.kv_heads * d.of<std::int64_t>({1, 1, 2, 3, 4});
+  c.head_dim = d.chance(3) ? d.in(1, 40) : d.of<std::int64_t>({16, 32, 64, 72, 80, 96, 100, 128});
+  c.value_dim = d.chance(2) ? c.head_dim : d.in(1, 70);
+  c.rows = d.chance(4) ? d.in(0, 4) : d.in(1, 150);
+  c.positions = d.chance(8) ? d.in(0, 3) : d.in(1, 300);
+  if (c.options.lengths == Lengths::used)
+    for (std::int64_t b = 0; b < c.batches; ++b) c.lengths_k.push_back(d.in(0, c.positions));
+  if (c.options.lengths == Lengths::packed)
+    for (std::int64_t b = d.in(1, 6); b > 0; --b) {
+      c.lengths_q.push_back(d.chance(4) ? 0 : d.in(1, 70));
+      c.lengths_k.push_back(d.chance(4) ? 0 : d.in(1, 90));
+    }
+}
+
+Schedule draw_schedule(Draw& d, const ProblemCase& c, const Target& t) {
+  Schedule s;
+  s.longest_first = d.chance(2);
+  s.pack_group = c.heads > c.kv_heads && d.chance(3);
+  if (d.chance(3)) {
+    s.lanes = Lanes::positions;
+    s.tile_rows = static_cast<int>(d.in(1, 8));
+    s.tile_keys = static_cast<int>(d.of<std::int64_t>({16, 32, 64, 128}));
+  } else {
+    const bool wide = t.vector_registers >= 32;
+    s.panel_vectors = static_cast<int>(d.in(1, wide ? 3 : 2));
+    s.block = static_cast<int>(d.of<std::int64_t>({2, 4, wide ? 8 : 4}));
+    s.tile_rows = static_cast<int>(panel_rows(s, t) * d.in(1, 3));
+    s.tile_keys = static_cast<int>(d.of<std::int64_t>({16, 32, 64, 128}));
+    s.bf16_dot = t.bf16_dot && c.dtype == DType::bfloat16 && d.chance(2);
+  }
+  if (c.options.top_k == 0 && d.chance(5)) s.splits = static_cast<int>(d.of<std::int64_t>({2, 3, 7}));
+  return s;
+}
+
+}  // namespace
+
+ProblemCase random_case(std::uint64_t seed) {
+  Draw d(seed);
+  ProblemCase c;
+  c.seed = seed;
+  draw_variant(d, c);
+  draw_sizes(d, c);
+  c.dtype = d.of({DType::float32, DType::float32, DType::bfloat16, DType::float16});
+  c.out_dtype = d.chance(3) ? DType::float32 : c.dtype;
+  c.schedule = draw_schedule(d, c, host_target());
+  return c;
+}
+
+}  // namespace attile::test

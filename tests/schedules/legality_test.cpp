@@ -1,0 +1,145 @@
+#include <functional>
+
+#include "dsl/derive.h"
+#include "schedules/footprint.h"
+#include "tests/schedules/problems.h"
+#include "tests/support/catch_compat.h"
+
+namespace attile::test {
+namespace {
+
+struct Plan {
+  Algorithm algorithm = attention(AttentionOptions{});
+  Problem problem = problem_for(algorithm);
+  Schedule schedule = {};
+  Target target = target_from_name("x86-64-v4");
+
+  std::vector<std::string> reasons() const { return legality(algorithm, problem, schedule, target); }
+};
+
+// A change to a legal plan, and a part of the one reason against it.
+struct Illegal {
+  std::function<void(Plan&)> change;
+  const char* reason;
+};
+
+const std::vector<Illegal>& illegal_plans() {
+  static const std::vector<Illegal> list{
+      {[](Plan& p) { p.schedule.tile_rows = 100; }, "tile_rows 100 is no multiple of the 48 rows of a panel"},
+      {[](Plan& p) { p.schedule.tile_keys = 100; }, "tile_keys 100 is no multiple of the block of 8 keys"},
+      {[](Plan& p) { p.schedule.tile_keys = 0; }, "tile_keys is 0"},
+      {[](Plan& p) { p.schedule.tile_rows = -48; }, "tile_rows is -48"},
+      {[](Plan& p) { p.schedule.block = 6; }, "block is 6"},
+      {[](Plan& p) { p.schedule.block = 1; }, "block is 1"},
+      {[](Plan& p) { p.schedule.block = 32; }, "block is 32"},
+      {[](Plan& p) { p.schedule.block = 16; }, "takes 52 vector registers (48 accumulators, 3 of the panel"},
+      {[](Plan& p) { p.target = target_from_name("x86-64-v3"); }, "takes 28 vector registers"},
+      {[](Plan& p) { p.schedule.bf16_dot = true, p.problem = problem_for(p.algorithm, DType::bfloat16); },
+       "bf16_dot needs AVX512_BF16"},
+      {[](Plan& p) { p.schedule.splits = 0; }, "splits is 0"},
+      {[](Plan& p) { p.schedule.splits = 1025; }, "splits is 1025"},
+      {[](Plan& p) { p.schedule.pack_group = true; }, "the group is 1"},
+      {[](Plan& p) { p.schedule.lanes = Lanes::positions, p.schedule.tile_rows = 17; }, "tile_rows 17 is more than the 16"},
+      {[](Plan& p) { p.schedule.order = Order::keys_outer, p.schedule.splits = 2; }, "keys_outer streams all keys itself"},
+      {[](Plan& p) {
+         p.schedule.order = Order::keys_outer;
+         p.schedule.lanes = Lanes::positions;
+         p.schedule.tile_rows = 8;
+       },
+       "keys_outer needs lanes: rows"},
+      {[](Plan& p) { p.problem.extents["head_dim"] = 1024; }, "the tiles of a worker take"},
+      {[](Plan& p) { p.problem.extents["head_dim"] = 0; }, "head_dim is 0"},
+      {[](Plan& p) { p.problem.extents.erase("value_dim"); }, "the extent of value_dim is not given"},
+      {[](Plan& p) {
+         p.algorithm = standard_attention(false).scores;
+         p.problem = problem_for(p.algorithm);
+         p.schedule.splits = 2;
+       },
+       "splits is 2, and an output written at every position has no merge"},
+      {[](Plan& p) {
+         p.algorithm = attention_with([](auto& o) { o.top_k = 4; });
+         p.problem = problem_for(p.algorithm);
+         p.schedule.lanes = Lanes::positions;
+         p.schedule.tile_rows = 8;
+       },
+       "a selection (top_k) needs lanes: rows"},
+  };
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("the initial schedule is legal on AVX-512") { CHECK(Plan{}.reasons() == std::vector<std::string>{}); }
+
+TEST_CASE("each thing that is wrong with a schedule is a reason") {
+  for (const Illegal& illegal : illegal_plans()) {
+    Plan plan;
+    illegal.change(plan);
+    const std::vector<std::string> reasons = plan.reasons();
+    CAPTURE(illegal.reason, reasons);
+    REQUIRE(reasons.size() == 1);
+    CHECK_THAT(reasons[0], ContainsSubstring(illegal.reason));
+  }
+}
+
+TEST_CASE("all reasons are given at once") {
+  Plan plan;
+  plan.schedule.tile_rows = 100;
+  plan.schedule.tile_keys = 129;
+  plan.schedule.pack_group = true;
+  plan.schedule.bf16_dot = true;
+  CHECK(plan.reasons().size() == 8);  // the dot: the target and three operands; tile_keys: the block and odd
+}
+
+TEST_CASE("a dot of bfloat16 pairs needs bfloat16 operands and lanes of rows") {
+  Plan plan;
+  plan.target = target_from_name("x86-64-v4-bf16");
+  plan.schedule.bf16_dot = true;
+  plan.problem = problem_for(plan.algorithm, DType::bfloat16);
+  CHECK(plan.reasons().empty());
+  plan.problem.dtypes["v"] = DType::float32;
+  REQUIRE(plan.reasons().size() == 1);
+  CHECK_THAT(plan.reasons()[0], ContainsSubstring("'v' is float32"));
+  plan.problem.dtypes["v"] = DType::bfloat16;
+  plan.schedule.lanes = Lanes::positions;
+  plan.schedule.tile_rows = 8;
+  REQUIRE(plan.reasons().size() == 1);
+  CHECK_THAT(plan.reasons()[0], ContainsSubstring("bf16_dot needs lanes: rows"));
+}
+
+TEST_CASE("a merge takes one row at a time") {
+  Plan plan;
+  plan.algorithm = split(plan.algorithm).merge;
+  plan.problem = problem_for(plan.algorithm);
+  REQUIRE(plan.reasons().size() == 1);
+  CHECK_THAT(plan.reasons()[0], ContainsSubstring("rows of its own"));
+  plan.schedule.lanes = Lanes::positions;
+  CHECK_FALSE(plan.reasons().empty());
+  plan.schedule.tile_rows = 1;
+  CHECK(plan.reasons() == std::vector<std::string>{});
+}
+
+TEST_CASE("a GPU target has no schedules yet and the reason says so") {
+  Plan plan;
+  plan.target.family = TargetFamily::cuda;
+  plan.target.name = "sm_90a";
+  REQUIRE(plan.reasons().size() == 1);
+  CHECK_THAT(plan.reasons()[0], ContainsSubstring("sm_90a is no CPU"));
+}
+
+TEST_CASE("the footprint adds up what a worker holds") {
+  Plan plan;
+  CHECK(panel_rows(plan.schedule, plan.target) == 48);
+  const Footprint f = footprint(plan.algorithm, plan.problem, plan.schedule, plan.target);
+  CHECK(f.row_operands == 192 * 64 * 4);
+  CHECK(f.stream_operands == 2 * 128 * 64 * 4);
+  CHECK(f.states == 192 * (64 + 2) * 4);
+  CHECK(f.stream_tiles == 4 * 48 * 128 * 4);
+  CHECK(f.total() == f.row_operands + f.stream_operands + f.states + f.stream_tiles);
+  plan.schedule.lanes = Lanes::positions;
+  plan.schedule.tile_rows = 8;
+  CHECK(panel_rows(plan.schedule, plan.target) == 8);
+  CHECK(footprint(plan.algorithm, plan.problem, plan.schedule, plan.target).stream_operands == 0);
+}
+
+}  // namespace attile::test
