@@ -12,9 +12,10 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYP
 endif()
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# Not -Wmissing-field-initializers: {.causal = true} is meant to leave the rest at its default.
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-qual
-                    -Wno-missing-field-initializers -ffunction-sections -fdata-sections)
+# {.causal = true} is meant to leave the other fields at their defaults; a local may be named like the global `key`.
+add_compile_options(-Wall -Wextra -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-qual
+                    $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> -Wno-missing-field-initializers
+                    -ffunction-sections -fdata-sections)
 add_link_options(-Wl,--gc-sections -Wl,--as-needed)
 
 set(ATTILE_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsanitize=: address,undefined or thread")

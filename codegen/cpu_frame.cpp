@@ -101,13 +101,14 @@ Val Frame::visible_extent(const std::string& tensor, int dim) {
   const Dim& d = dims_of(tensor)[static_cast<std::size_t>(dim)];
   const Lengths lengths = context.algorithm.lengths;
   if (d == query && lengths == Lengths::packed) return at.row_length;
-  if (d == key && lengths != Lengths::dense) return at.position_length;
+  if (d == key && lengths != Lengths::dense) return at.key_length;
   return args.extent(tensor, dim);
 }
 
 Values FrameEnvironment::length(const Dim& dim) {
   if (dim == frame_.context.algorithm.parallel) return {frame_.at.row_length};
   if (dim == frame_.context.algorithm.streamed) return {frame_.at.position_length};
+  if (dim == key) return {frame_.at.key_length};
   const auto it = frame_.context.problem.extents.find(dim.name);
   internal_check(it != frame_.context.problem.extents.end(), "length of an unknown dim " + dim.name);
   return {i64(it->second)};

@@ -36,7 +36,8 @@ class Arguments {
 struct Place {
   Val sequence;                           // batch index
   Val head;                               // query head, or kv head where the group's heads are rows
-  Val row_length, position_length;        // of this sequence
+  Val row_length, position_length;        // of this sequence: rows, and positions of the stream
+  Val key_length;                         // keys of this sequence; the same where the stream is over keys
   Val row_start, position_start;          // of this sequence in packed tensors, else 0
   Val tile_row, tile_rows;                // first row of the task's tile, number of valid rows
   Val panel, row, rows;                   // current panel: number, first row, valid rows

@@ -2,6 +2,7 @@
 
 #include "codegen/cpu_interval.h"
 #include "codegen/lane_form.h"
+#include "dsl/derive.h"
 #include "dsl/error.h"
 
 namespace attile {
@@ -30,6 +31,7 @@ class Emitter {
     out.scratch_bytes = frame_.scratch_bytes;
     out.tile_rows = frame_.context.schedule.tile_rows;
     out.group_in_rows = frame_.group_in_rows();
+    out.per_part = frame_.split;
     return out;
   }
 
@@ -50,6 +52,7 @@ class Emitter {
     at_.sequence = f_.udiv(rest, heads);
     if (frame_.context.schedule.longest_first) row_tile = f_.sub(f_.sub(row_tiles, i64(1)), row_tile);
     row_tile = locate_sequence(row_tile);
+    at_.position_length = frame_.context.algorithm.streamed == part ? frame_.args.size("parts") : at_.key_length;
     const std::int64_t tile_rows = frame_.context.schedule.tile_rows;
     const Val group = i64(frame_.group_in_rows() ? frame_.context.problem.group : 1);
     const Val all_rows = f_.mul(at_.row_length, group);
@@ -64,10 +67,10 @@ class Emitter {
     at_.row_start = at_.position_start = i64(0);
     if (lengths == Lengths::packed) return locate_packed(row_tile);
     at_.row_length = frame_.args.size("rows");
-    at_.position_length = frame_.args.size("positions");
+    at_.key_length = frame_.args.size("positions");
     if (lengths == Lengths::used) {
       const Val address = f_.gep("i32", frame_.args.data("kv_lens"), f_.mul(at_.sequence, frame_.args.stride("kv_lens", 0)));
-      at_.position_length = f_.cast("sext", f_.load("i32", address, 4), "i64");
+      at_.key_length = f_.cast("sext", f_.load("i32", address, 4), "i64");
     }
     return row_tile;
   }
@@ -98,7 +101,7 @@ class Emitter {
     at_.row_start = bound("cu_seqlens_q", at_.sequence);
     at_.position_start = bound("cu_seqlens_k", at_.sequence);
     at_.row_length = f_.sub(bound("cu_seqlens_q", next), at_.row_start);
-    at_.position_length = f_.sub(bound("cu_seqlens_k", next), at_.position_start);
+    at_.key_length = f_.sub(bound("cu_seqlens_k", next), at_.position_start);
     return f_.sub(row_tile, first_tile(at_.sequence));
   }
 

@@ -25,22 +25,28 @@ std::string name_of(const Kernel& kernel, Value v) {
 
 // The Values among an op's fields.
 void collect(std::vector<Value>& out, Value v) { out.push_back(v); }
-void collect(std::vector<Value>& out, const std::vector<Value>& list) { out.insert(out.end(), list.begin(), list.end()); }
+void collect(std::vector<Value>& out, const std::vector<Value>& list) {
+  out.insert(out.end(), list.begin(), list.end());
+}
 template <typename Other>
 void collect(std::vector<Value>&, const Other&) {}
 
 std::vector<Value> values_of(const Stmt& s) {
   std::vector<Value> out;
-  std::visit([&](const auto& op) {
-    std::apply([&](const auto&... field) { (collect(out, field), ...); }, op.fields());
-  }, s.node);
+  std::visit(
+      [&](const auto& op) { std::apply([&](const auto&... field) { (collect(out, field), ...); }, op.fields()); },
+      s.node);
   return out;
 }
 
 Stmt without_bodies(const Stmt& s) {
   return std::visit(overloaded{
-                        [](const Loop& l) { return Stmt{Loop{l.kind, l.carry, l.skip_unless, {}}}; },
-                        [](const Visibility& v) { return Stmt{Visibility{v.predicate, v.watched, {}, {}, {}}}; },
+                        [](const Loop& l) {
+                          return Stmt{Loop{l.kind, l.carry, l.skip_unless, {}}};
+                        },
+                        [](const Visibility& v) {
+                          return Stmt{Visibility{v.predicate, v.watched, {}, {}, {}}};
+                        },
                         [](const Sweep&) { return Stmt{Sweep{}}; },
                         [](const auto& op) { return Stmt{op}; },
                     },
@@ -105,23 +111,45 @@ Access access_of(const Kernel& kernel, const Stmt& s) {
     return out;
   };
   return std::visit(overloaded{
-                        [](const Copy& op) { return Access{{}, {op.dst}, {}}; },
-                        [](const Fill& op) { return Access{{}, {op.dst}, {}}; },
-                        [](const ScoreMma& op) { return Access{{op.a, op.b}, {op.dst}, {}}; },
-                        [](const SumMma& op) { return Access{{op.p, op.v}, {}, {op.acc}}; },
-                        [&](const Map& op) { return Access{named(op.expr), {op.dst}, {}}; },
-                        [](const Mask& op) { return Access{{}, {}, {op.tile}}; },
-                        [](const RowReduce& op) { return Access{{op.src}, {}, {op.acc}}; },
-                        [](const Rescale& op) { return Access{{op.factor}, {}, {op.acc}}; },
-                        [](const Insert& op) { return Access{{op.src}, {}, {op.values, op.indices}}; },
-                        [](const Store& op) { return Access{{op.src}, {}, {}}; },
+                        [](const Copy& op) {
+                          return Access{{}, {op.dst}, {}};
+                        },
+                        [](const Fill& op) {
+                          return Access{{}, {op.dst}, {}};
+                        },
+                        [](const ScoreMma& op) {
+                          return Access{{op.a, op.b}, {op.dst}, {}};
+                        },
+                        [](const SumMma& op) {
+                          return Access{{op.p, op.v}, {}, {op.acc}};
+                        },
+                        [&](const Map& op) {
+                          return Access{named(op.expr), {op.dst}, {}};
+                        },
+                        [](const Mask& op) {
+                          return Access{{}, {}, {op.tile}};
+                        },
+                        [](const RowReduce& op) {
+                          return Access{{op.src}, {}, {op.acc}};
+                        },
+                        [](const Rescale& op) {
+                          return Access{{op.factor}, {}, {op.acc}};
+                        },
+                        [](const Insert& op) {
+                          return Access{{op.src}, {}, {op.values, op.indices}};
+                        },
+                        [](const Store& op) {
+                          return Access{{op.src}, {}, {}};
+                        },
                         [&](const Gather& op) {
                           Access a{named(op.weight), {op.dst}, {}};
                           a.reads.push_back(op.indices);
                           return a;
                         },
                         [](const Loop&) { return Access{}; },
-                        [](const Visibility& op) { return Access{op.watched, {}, {}}; },
+                        [](const Visibility& op) {
+                          return Access{op.watched, {}, {}};
+                        },
                         [](const Sweep&) { return Access{}; },
                     },
                     s.node);
@@ -133,7 +161,8 @@ std::vector<Path> paths_of(const Block& body) {
     for (Path& p : paths) p.push_back(&s);
     std::vector<const Block*> bodies = blocks_of(s);
     // A Visibility that watches nothing has no guarded body.
-    if (const auto* v = std::get_if<Visibility>(&s.node); v && v->watched.empty() && v->guarded.empty()) bodies.pop_back();
+    if (const auto* v = std::get_if<Visibility>(&s.node); v && v->watched.empty() && v->guarded.empty())
+      bodies.pop_back();
     if (bodies.empty()) continue;
     std::vector<Path> longer;
     for (const Block* inner : bodies)

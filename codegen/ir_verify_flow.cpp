@@ -12,7 +12,9 @@ namespace {
 
 using Values = std::set<int>;
 
-bool is_carried(const Loop& loop, Value v) { return std::find(loop.carry.begin(), loop.carry.end(), v) != loop.carry.end(); }
+bool is_carried(const Loop& loop, Value v) {
+  return std::find(loop.carry.begin(), loop.carry.end(), v) != loop.carry.end();
+}
 
 // An op that adds to, or joins into, a value, as opposed to scaling it.
 bool sets(const Kernel& kernel, const Stmt& s, Value v) {
@@ -52,7 +54,8 @@ class Definitions {
 
   void loop(const Stmt& s, const Loop& l, const Values& defined) {
     for (const Value v : l.carry)
-      if (!defined.contains(v.id)) f_.add(s, fmt::format("'{}' is carried but not defined before the loop", f_.kernel[v].name));
+      if (!defined.contains(v.id))
+        f_.add(s, fmt::format("'{}' is carried but not defined before the loop", f_.kernel[v].name));
     loops_.push_back({&l, defined});
     Values inside = defined;
     block(l.body, inside);
@@ -96,7 +99,8 @@ void check_carried_set_once(Findings& f) {
         int count = 0;
         for (const Stmt* op : path)
           if (sets(f.kernel, *op, v) && ++count > 1) f.add(*op, fmt::format("'{}' is set again", f.kernel[v].name));
-        if (count == 0) f.add(s, fmt::format("'{}' is carried but not set on one way through the body", f.kernel[v].name));
+        if (count == 0)
+          f.add(s, fmt::format("'{}' is carried but not set on one way through the body", f.kernel[v].name));
       }
   });
 }
@@ -129,7 +133,8 @@ void check_rescale_before_add(Findings& f) {
       const bool seen = last.contains(acc.id);
       if (!rescale && !seen) f.add(*s, fmt::format("'{}' is added to before it is rescaled", name));
       if (rescale && seen)
-        f.add(*s, fmt::format("'{}' is rescaled {}", name, added_to(*last[acc.id]).id < 0 ? "twice" : "after it was added to"));
+        f.add(*s, fmt::format("'{}' is rescaled {}", name,
+                              added_to(*last[acc.id]).id < 0 ? "twice" : "after it was added to"));
       last[acc.id] = s;
     }
   }
@@ -204,7 +209,8 @@ std::vector<Rule> flow_rules() {
   return {
       {"values are defined before they are read and carried where they last", Stage::tile_loops, check_definitions},
       {"a carried value is set once an iteration", Stage::tile_loops, check_carried_set_once},
-      {"an accumulator of the rule is rescaled once, before it is added to", Stage::tile_loops, check_rescale_before_add},
+      {"an accumulator of the rule is rescaled once, before it is added to", Stage::tile_loops,
+       check_rescale_before_add},
       {"what is rescaled is carried", Stage::tile_loops, check_rescaled_is_carried},
       {"sums relative to a reference are rescaled", Stage::tile_loops, check_dependent_sums_are_rescaled},
       {"a factor reads the reference of before", Stage::tile_loops, check_factor_reads_old_reference},

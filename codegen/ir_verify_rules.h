@@ -40,7 +40,7 @@ std::vector<Path> paths_of(const Block& body);
 
 struct Rule {
   const char* name;
-  Stage from;   // first stage at which it holds
+  Stage from;  // first stage at which it holds
   std::function<void(Findings&)> check;
 };
 // ir_verify_shapes.cpp: each op by itself.

@@ -97,6 +97,8 @@ void check_selections(Findings& f) {
 void check_maps(Findings& f) {
   each<Map>(f, [&](const Stmt& s, const Map& op) {
     const ValueDecl& dst = f.kernel[op.dst];
+    if (has_free_dim(op.expr, slot) && (dst.axis == Axis::row || dst.axis == Axis::stream))
+      f.add(s, fmt::format("'{}' has no slots to run over", dst.name));
     for (const Value v : access_of(f.kernel, s).reads) {
       const ValueDecl& read = f.kernel[v];
       if (read.axis == Axis::stream && dst.axis != Axis::stream)
@@ -110,9 +112,9 @@ void check_maps(Findings& f) {
 // Layouts of the operands of a product, and the instruction family that reads them.
 struct Family {
   MmaKind kind;
-  Layout score_rows, positions;   // ScoreMma: a, b
-  Layout weights, columns;        // SumMma: p, v
-  Layout result;                  // dst or acc
+  Layout score_rows, positions;  // ScoreMma: a, b
+  Layout weights, columns;       // SumMma: p, v
+  Layout result;                 // dst or acc
   Element operand;
 };
 constexpr Family families[] = {

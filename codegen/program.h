@@ -36,6 +36,7 @@ struct EmittedKernel {
   std::int64_t scratch_bytes = 0;     // per worker, 64-byte aligned
   std::int64_t tile_rows = 0;         // rows of one task
   bool group_in_rows = false;         // rows count group × query rows, tasks count kv heads
+  bool per_part = false;              // one task per part of the stream
 };
 
 // A tensor that lives between the kernels of a program: float32, dims as its producer's output declares them

@@ -161,6 +161,8 @@ void fill_dims(Node& node) {
   if (node.op == Op::random)
     for (const Dim& d : {batch, head, query, key}) add_dim(dims, d);
   if (node.op == Op::dot || node.op == Op::reduce_sum) std::erase(dims, node.dim);
+  // The kv head follows from the head: beside it, it is not a dim of its own.
+  if (std::find(dims.begin(), dims.end(), head) != dims.end()) std::erase(dims, kv_head);
   node.dims = std::move(dims);
 }
 

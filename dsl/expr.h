@@ -51,7 +51,7 @@ struct Node {
   double value = 0;   // constant; for element: what a position outside the tensor reads as
   std::string name;   // scalar, variable, element
   Dim dim;            // index, length, dot, reduce_sum
-  Dims dims;          // free dims, sorted by name
+  Dims dims;          // free dims, sorted by name; kv_head, which follows from head, not beside it
   Dims axes;          // element: the dims that the tensor was declared with, one per argument
   int height = 0;     // longest path to a leaf; bounded, so that recursion over a tree is safe
 };

@@ -69,7 +69,8 @@ const CacheFolder& KernelCache::State::folder() {
 
 void KernelCache::State::remove_damaged(const CacheKey& key, const std::string& fault) {
   damaged.fetch_add(1);
-  warn(fmt::format("the cached kernel '{}/{}' is damaged ({}) and is built again", place.path, key.folder_name(), fault));
+  warn(fmt::format("the cached kernel '{}/{}' is damaged ({}) and is built again", place.path, key.folder_name(),
+                   fault));
   if (place.writable) discard_entry(place.path, key.folder_name());
 }
 
@@ -79,7 +80,8 @@ void KernelCache::State::store(const CacheKey& key, const CacheEntry& entry) {
   if (error == ENOENT && make_folders(place.path) == 0) error = write_entry(place.path, key, entry);
   if (error) {
     unwritten.fetch_add(1);
-    warn(fmt::format("compiled kernels are not kept on disk: '{}' cannot be written: {}", place.path, error_text(error)));
+    warn(fmt::format("compiled kernels are not kept on disk: '{}' cannot be written: {}", place.path,
+                     error_text(error)));
   } else if (scan_is_due(entry)) {
     evict();
   }
@@ -120,8 +122,10 @@ CacheEntry KernelCache::get_or_build(const CacheKey& key, const std::function<Ca
   {
     std::lock_guard lock(state_->mutex);
     auto found = state_->flights.find(id);
-    if (found != state_->flights.end() && found->second.process == ::getpid()) other = found->second.result;
-    else state_->flights[id] = {promise.get_future().share(), ::getpid()};
+    if (found != state_->flights.end() && found->second.process == ::getpid())
+      other = found->second.result;
+    else
+      state_->flights[id] = {promise.get_future().share(), ::getpid()};
   }
   if (hit) *hit = true;
   if (other.valid()) {

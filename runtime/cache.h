@@ -29,11 +29,11 @@ struct CacheOptions {
 };
 
 struct CacheStats {
-  std::uint64_t builds = 0;   // kernels built by this object
-  std::uint64_t hits = 0;     // read from disk
-  std::uint64_t shared = 0;   // waited for another thread's build or read of the same key
-  std::uint64_t damaged = 0;  // entries found damaged
-  std::uint64_t evicted = 0;  // entries removed for size
+  std::uint64_t builds = 0;     // kernels built by this object
+  std::uint64_t hits = 0;       // read from disk
+  std::uint64_t shared = 0;     // waited for another thread's build or read of the same key
+  std::uint64_t damaged = 0;    // entries found damaged
+  std::uint64_t evicted = 0;    // entries removed for size
   std::uint64_t unwritten = 0;  // builds that could not be kept
 };
 

@@ -32,9 +32,12 @@ std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
     auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') out += '\\', out += c;
-    else if (byte < 0x20 || byte >= 0x7f) out += fmt::format("\\x{:02x}", byte);
-    else out += c;
+    if (c == '"' || c == '\\')
+      out += '\\', out += c;
+    else if (byte < 0x20 || byte >= 0x7f)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
   }
   return out + "\"";
 }
@@ -51,8 +54,8 @@ std::string meta_text(const CacheKey& key, const CacheEntry& entry) {
     text += fmt::format("  - [{}, {}]\n", quoted(name), quoted(abbreviated(value)));
   text += entry.files.empty() ? "files: []\n" : "files:\n";
   for (const auto& [name, content] : entry.files)
-    text += fmt::format("  - {{name: {}, bytes: {}, xxh3: {}}}\n", quoted(name), content.size(),
-                        quoted(checksum(content)));
+    text +=
+        fmt::format("  - {{name: {}, bytes: {}, xxh3: {}}}\n", quoted(name), content.size(), quoted(checksum(content)));
   return fmt::format("{}{}\n{}", seal, checksum(text), text);
 }
 
@@ -79,8 +82,8 @@ std::string parse_meta(std::string_view text, Meta& meta) {
     for (const YAML::Node& part : root["parts"])
       meta.key.parts.emplace_back(part[0].as<std::string>(), part[1].as<std::string>());
     for (const YAML::Node& file : root["files"])
-      meta.files.push_back({file["name"].as<std::string>(), file["xxh3"].as<std::string>(),
-                            file["bytes"].as<std::uint64_t>()});
+      meta.files.push_back(
+          {file["name"].as<std::string>(), file["xxh3"].as<std::string>(), file["bytes"].as<std::uint64_t>()});
   } catch (const YAML::Exception& e) {
     return fmt::format("meta.yaml: {}", e.what());
   }
@@ -105,7 +108,8 @@ std::string read_files(int folder, const Meta& meta, CacheEntry& entry) {
     if (file.name.empty() || file.name.find('/') != std::string::npos) return "meta.yaml names a file elsewhere";
     std::string& content = entry.files[file.name];
     if (int error = read_file(folder, file.name, largest_file, content)) return fault_text(file.name, error);
-    if (content.size() != file.bytes) return fmt::format("{} has {} bytes of {}", file.name, content.size(), file.bytes);
+    if (content.size() != file.bytes)
+      return fmt::format("{} has {} bytes of {}", file.name, content.size(), file.bytes);
     if (checksum(content) != file.checksum) return fmt::format("{} has a wrong checksum", file.name);
   }
   return {};
@@ -217,7 +221,8 @@ EntryInfo inspect_entry(const std::string& folder, const std::string& name) {
   Meta meta;
   EntryRead result = read_named(folder, name, meta);
   EntryInfo info{meta.key, result.fault};
-  if (result.state == EntryRead::missing) info.fault = "gone";
+  if (result.state == EntryRead::missing)
+    info.fault = "gone";
   else if (result.state == EntryRead::good && !name.ends_with("-" + meta.hex))
     info.fault = "meta.yaml belongs to another kernel";
   return info;

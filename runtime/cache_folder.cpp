@@ -30,9 +30,12 @@ std::string choose(const std::string& asked, std::string& reason) {
   std::string path = asked;
   if (path.empty()) {
     // The XDG rules say that a relative path there is to be ignored.
-    if (const char* xdg = variable("XDG_CACHE_HOME"); xdg && *xdg == '/') path = fmt::format("{}/attile", xdg);
-    else if (const char* home = variable("HOME"); home && *home == '/') path = fmt::format("{}/.cache/attile", home);
-    else reason = "HOME is not set";
+    if (const char* xdg = variable("XDG_CACHE_HOME"); xdg && *xdg == '/')
+      path = fmt::format("{}/attile", xdg);
+    else if (const char* home = variable("HOME"); home && *home == '/')
+      path = fmt::format("{}/.cache/attile", home);
+    else
+      reason = "HOME is not set";
   } else if (path[0] != '/') {
     char* here = ::getcwd(nullptr, 0);
     if (here) path = fmt::format("{}/{}", here, path);
@@ -61,7 +64,7 @@ void sweep_temporary(const std::string& path) {
   if (!fd) return static_cast<void>(remove_tree(path));  // a file, or gone
   int error = lock_folder(fd);
   if (error == EWOULDBLOCK) return;  // its writer lives
-  struct stat status{};
+  struct stat status {};
   if (error && (fstat(fd.get(), &status) != 0 || status.st_mtime + abandoned_after_s > std::time(nullptr))) return;
   remove_tree(path);
 }
@@ -77,7 +80,7 @@ CacheFolder open_cache_folder(const std::string& asked, CacheMode mode) {
   if (!ordered_readonly) {
     if (int error = make_folders(folder.path)) return note_error(folder, "cannot be created", error), folder;
   }
-  struct stat status{};
+  struct stat status {};
   if (::stat(folder.path.c_str(), &status) != 0) {
     if (!ordered_readonly || errno != ENOENT) note_error(folder, "cannot be read", errno);
     return folder;
@@ -121,7 +124,7 @@ std::vector<EntryOnDisk> entries_on_disk(const std::string& folder) {
   std::vector<EntryOnDisk> entries;
   list_folder(folder, names);
   for (const std::string& name : names) {
-    struct stat status{};
+    struct stat status {};
     std::string path = fmt::format("{}/{}", folder, name);
     if (!is_entry_name(name) || ::lstat(path.c_str(), &status) != 0) continue;
     EntryOnDisk entry{name, 0, status.st_mtim.tv_sec * 1000000000LL + status.st_mtim.tv_nsec};
@@ -138,7 +141,7 @@ std::vector<EntryOnDisk> entries_on_disk(const std::string& folder) {
 
 void touch_entry(const std::string& folder, const std::string& name) {
   std::string path = fmt::format("{}/{}", folder, name);
-  struct stat status{};
+  struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || status.st_mtime + 60 > std::time(nullptr)) return;
   ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
 }

@@ -32,7 +32,8 @@ class FileSizeSignalBlocked {
   ~FileSizeSignalBlocked() {
     if (!sigismember(&before_, SIGXFSZ)) {
       timespec now{0, 0};
-      while (sigtimedwait(&signal_, nullptr, &now) > 0) {}
+      while (sigtimedwait(&signal_, nullptr, &now) > 0) {
+      }
     }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
@@ -64,7 +65,7 @@ int read_file(int folder, const std::string& name, std::size_t limit, std::strin
   // Nonblocking, or a pipe in the file's place would hold us up.
   Fd fd(::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) return errno;
-  struct stat status{};
+  struct stat status {};
   if (fstat(fd.get(), &status) != 0) return errno;
   if (!S_ISREG(status.st_mode)) return EINVAL;
   if (static_cast<std::uint64_t>(status.st_size) > limit) return EFBIG;
@@ -93,12 +94,12 @@ int make_folders(const std::string& path) {
     std::string part = path.substr(0, slash);
     if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
       int error = errno;  // EROFS and EACCES also come for folders that are there
-      struct stat status{};
+      struct stat status {};
       if (::stat(part.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return error;
     }
     if (slash == std::string::npos) break;
   }
-  struct stat status{};
+  struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return errno;
   return S_ISDIR(status.st_mode) ? 0 : ENOTDIR;
 }
@@ -130,7 +131,8 @@ Fd open_folder(const std::string& path) {
 }
 
 bool still_names(const std::string& path, const Fd& fd) {
-  struct stat open{}, named{};
+  struct stat open {
+  }, named{};
   if (fstat(fd.get(), &open) != 0 || ::lstat(path.c_str(), &named) != 0) return false;
   return open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }

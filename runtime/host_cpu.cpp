@@ -124,8 +124,10 @@ bool includes(const std::vector<std::string>& flags, std::string_view level) {
 void describe(HostCpu& cpu) {
   cpu.cpu = "x86-64";
   for (std::string_view level : {"x86-64-v2", "x86-64-v3", "x86-64-v4"})
-    if (includes(cpu.flags, level)) cpu.cpu = level;
-    else break;
+    if (includes(cpu.flags, level))
+      cpu.cpu = level;
+    else
+      break;
   cpu.features.clear();
   for (const Feature& feature : features) {
     if (feature.level <= level_number(cpu.cpu) || !cpu.has(feature.name)) continue;

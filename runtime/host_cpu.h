@@ -20,10 +20,10 @@ struct HostCpu {
   std::string features;
   std::string tune;
 
-  std::string model;                  // "AMD EPYC 9554 64-Core Processor"; empty for a named CPU
-  std::vector<std::string> flags;     // every feature of the table below that may be used, LLVM's names, sorted
-  int vector_bytes = 16;              // widest float vector: 16, 32 or 64
-  int cores = 1;                      // that this process may use (affinity)
+  std::string model;               // "AMD EPYC 9554 64-Core Processor"; empty for a named CPU
+  std::vector<std::string> flags;  // every feature of the table below that may be used, LLVM's names, sorted
+  int vector_bytes = 16;           // widest float vector: 16, 32 or 64
+  int cores = 1;                   // that this process may use (affinity)
   std::int64_t l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // per core, per core, whole; 0 when not known
 
   bool has(std::string_view flag) const;

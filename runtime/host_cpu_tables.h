@@ -11,7 +11,7 @@ inline namespace v1 {
 namespace cpu_tables {
 
 constexpr std::uint64_t no_state = 0, ymm_state = 0x6, zmm_state = 0xe6;  // bits of XCR0
-constexpr int beyond = 9;                                                // in no level
+constexpr int beyond = 9;                                                 // in no level
 
 struct Feature {
   const char* name;  // LLVM's
@@ -65,21 +65,16 @@ constexpr Chip amd_chips[] = {
 };
 
 constexpr Chip intel_chips[] = {
-    {6, 0x3c, 0x3c, 0, "haswell"},         {6, 0x3f, 0x3f, 0, "haswell"},
-    {6, 0x45, 0x46, 0, "haswell"},         {6, 0x3d, 0x3d, 0, "broadwell"},
-    {6, 0x47, 0x47, 0, "broadwell"},       {6, 0x4f, 0x4f, 0, "broadwell"},
-    {6, 0x56, 0x56, 0, "broadwell"},       {6, 0x4e, 0x4e, 0, "skylake"},
-    {6, 0x5e, 0x5e, 0, "skylake"},         {6, 0x8e, 0x8e, 0, "skylake"},
-    {6, 0x9e, 0x9e, 0, "skylake"},         {6, 0xa5, 0xa6, 0, "skylake"},
-    {6, 0x55, 0x55, 10, "cooperlake"},     {6, 0x55, 0x55, 5, "cascadelake"},
-    {6, 0x55, 0x55, 0, "skylake-avx512"},  {6, 0x6a, 0x6a, 0, "icelake-server"},
-    {6, 0x6c, 0x6c, 0, "icelake-server"},  {6, 0x7d, 0x7e, 0, "icelake-client"},
-    {6, 0x8c, 0x8d, 0, "tigerlake"},       {6, 0xa7, 0xa7, 0, "rocketlake"},
-    {6, 0x8f, 0x8f, 0, "sapphirerapids"},  {6, 0xcf, 0xcf, 0, "sapphirerapids"},
-    {6, 0xad, 0xae, 0, "graniterapids"},   {6, 0x97, 0x97, 0, "alderlake"},
-    {6, 0x9a, 0x9a, 0, "alderlake"},       {6, 0xb7, 0xb7, 0, "alderlake"},
-    {6, 0xba, 0xba, 0, "alderlake"},       {6, 0xbf, 0xbf, 0, "alderlake"},
-    {6, 0xaa, 0xaa, 0, "meteorlake"},      {6, 0xac, 0xac, 0, "meteorlake"},
+    {6, 0x3c, 0x3c, 0, "haswell"},        {6, 0x3f, 0x3f, 0, "haswell"},        {6, 0x45, 0x46, 0, "haswell"},
+    {6, 0x3d, 0x3d, 0, "broadwell"},      {6, 0x47, 0x47, 0, "broadwell"},      {6, 0x4f, 0x4f, 0, "broadwell"},
+    {6, 0x56, 0x56, 0, "broadwell"},      {6, 0x4e, 0x4e, 0, "skylake"},        {6, 0x5e, 0x5e, 0, "skylake"},
+    {6, 0x8e, 0x8e, 0, "skylake"},        {6, 0x9e, 0x9e, 0, "skylake"},        {6, 0xa5, 0xa6, 0, "skylake"},
+    {6, 0x55, 0x55, 10, "cooperlake"},    {6, 0x55, 0x55, 5, "cascadelake"},    {6, 0x55, 0x55, 0, "skylake-avx512"},
+    {6, 0x6a, 0x6a, 0, "icelake-server"}, {6, 0x6c, 0x6c, 0, "icelake-server"}, {6, 0x7d, 0x7e, 0, "icelake-client"},
+    {6, 0x8c, 0x8d, 0, "tigerlake"},      {6, 0xa7, 0xa7, 0, "rocketlake"},     {6, 0x8f, 0x8f, 0, "sapphirerapids"},
+    {6, 0xcf, 0xcf, 0, "sapphirerapids"}, {6, 0xad, 0xae, 0, "graniterapids"},  {6, 0x97, 0x97, 0, "alderlake"},
+    {6, 0x9a, 0x9a, 0, "alderlake"},      {6, 0xb7, 0xb7, 0, "alderlake"},      {6, 0xba, 0xba, 0, "alderlake"},
+    {6, 0xbf, 0xbf, 0, "alderlake"},      {6, 0xaa, 0xaa, 0, "meteorlake"},     {6, 0xac, 0xac, 0, "meteorlake"},
 };
 
 }  // namespace cpu_tables

@@ -12,16 +12,16 @@
 #include "dsl/error.h"
 #include "runtime/bind.h"
 #include "runtime/cache.h"
+#include "runtime/few_rows.h"
 #include "runtime/host_cpu.h"
+#include "runtime/launch.h"
 #include "runtime/orc_compiler.h"
-#include "runtime/parallel_for.h"
+#include "runtime/parts.h"
 #include "schedules/operands.h"
 
 namespace attile {
 inline namespace v1 {
 namespace {
-
-using KernelFunction = void(const std::uint64_t* args, std::int64_t task, void* scratch);
 
 double elapsed_ms(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - since).count();
@@ -42,7 +42,7 @@ CacheEntry compile(const EmittedKernel& k, const HostCpu& cpu) {
 
 struct LoadedKernel {
   LoadedObject object;
-  KernelFunction* function = nullptr;
+  LaunchPlan::Function* function = nullptr;
 };
 
 LoadedKernel load(const EmittedKernel& k, BuildInfo& info) {
@@ -58,7 +58,7 @@ LoadedKernel load(const EmittedKernel& k, BuildInfo& info) {
   const auto load_start = std::chrono::steady_clock::now();
   LoadedKernel loaded;
   loaded.object = compiler.load(bytes_of(entry.files.at("kernel.o")));
-  loaded.function = loaded.object.function<KernelFunction>(k.name);
+  loaded.function = loaded.object.function<LaunchPlan::Function>(k.name);
   info.load_ms += elapsed_ms(load_start);
   return loaded;
 }
@@ -67,19 +67,31 @@ LoadedKernel load(const EmittedKernel& k, BuildInfo& info) {
 
 struct Kernel::State {
   Program program;
-  std::optional<SplitAlgorithm> parts;   // with splits: what the two kernels compute
   std::vector<LoadedKernel> kernels;
   BuildInfo info;
+  CallPlan call;
+  std::optional<PartsPlan> parts;        // with splits: what lies between the two kernels
+  std::vector<LaunchPlan> launches;      // one per kernel
 
-  void launch(std::size_t number, const Algorithm& a, const CallSizes& sizes, const Arguments& arguments) const {
-    const EmittedKernel& k = program.kernels[number];
-    KernelFunction* function = kernels[number].function;
-    const std::vector<std::uint64_t> block = argument_block(k, a, program.problem, sizes, arguments);
-    const std::int64_t tasks = task_count(k, a, program.problem, sizes);
-    parallel_for(tasks, [&](std::int64_t task, int) {
-      function(block.data(), task, worker_scratch(static_cast<std::size_t>(k.scratch_bytes)));
-    });
+  State(Program made, double generate_ms) : program(std::move(made)), call(program.algorithm, program.problem) {
+    info.generate_ms = generate_ms;
+    info.from_disk = true;
+    for (const EmittedKernel& k : program.kernels) kernels.push_back(load(k, info));
+    std::optional<SplitAlgorithm> split_algorithm;
+    if (program.kernels.size() > 1) split_algorithm = split(program.algorithm);
+    if (split_algorithm) parts.emplace(*split_algorithm, program.problem);
+    const auto tensor = [&](std::string_view name) {   // those of the call, then the parts
+      const int found = parts ? parts->tensor(name) : -1;
+      return found >= 0 ? call.tensor_count() + found : call.tensor(name);
+    };
+    const auto number = [&](std::string_view name) { return call.number(name); };
+    for (std::size_t i = 0; i < program.kernels.size(); ++i) {
+      const Algorithm& a = !split_algorithm ? program.algorithm : i == 0 ? split_algorithm->partial : split_algorithm->merge;
+      launches.emplace_back(program.kernels[i], a, program.problem, tensor, number);
+    }
   }
+
+  void launch(std::size_t i, const BoundCall& bound) const { launches[i].launch(kernels[i].function, bound.sizes, bound.tensors, bound.numbers); }
 };
 
 const Target& host_target() {
@@ -115,12 +127,8 @@ Kernel Kernel::get(const Algorithm& a, const Problem& p, const std::optional<Sch
   }
   std::call_once(*once, [&] {   // a build that throws leaves the flag open for the next caller
     const auto start = std::chrono::steady_clock::now();
-    auto state = std::make_shared<State>();
-    state->program = generate(a, p, schedule, target);
-    if (schedule.splits > 1) state->parts = split(a);
-    state->info.generate_ms = elapsed_ms(start);
-    state->info.from_disk = true;
-    for (const EmittedKernel& k : state->program.kernels) state->kernels.push_back(load(k, state->info));
+    Program program = generate(a, p, schedule, target);
+    auto state = std::make_shared<State>(std::move(program), elapsed_ms(start));
     const std::lock_guard lock(mutex);
     kernels[key] = std::move(state);
   });
@@ -131,96 +139,22 @@ Kernel Kernel::get(const Algorithm& a, const Problem& p, const std::optional<Sch
 const Program& Kernel::program() const { return state_->program; }
 const BuildInfo& Kernel::build_info() const { return state_->info; }
 
-namespace {
-
-// Tensors of the partial results: [batch][head][row][x][part]-like, with `part` as the last stride for the writer and
-// as a dim of its own for the merge.
-struct Parts {
-  std::vector<std::vector<float>> memory;
-  Arguments writes, reads;
-};
-
-std::int64_t extent_of(const Dim& d, const Algorithm& a, const Problem& p, const CallSizes& sizes) {
-  if (d == batch) return a.lengths == Lengths::packed ? 1 : sizes.sequences;
-  if (d == head) return sizes.heads;
-  if (d == a.parallel) return sizes.rows;
-  if (d == part) return sizes.parts;
-  return p.extents.at(d.name);
-}
-
-// Feature dims innermost, then `part`, then the rest in order.
-std::vector<std::int64_t> part_strides(const Dims& dims, const std::vector<std::int64_t>& extents, const Problem& p) {
-  std::vector<std::int64_t> strides(dims.size(), 0);
-  std::int64_t next = 1;
-  const auto place = [&](auto&& wanted) {
-    for (std::size_t i = dims.size(); i-- > 0;)
-      if (wanted(dims[i])) {
-        strides[i] = next;
-        next *= extents[i];
-      }
-  };
-  const auto is_feature = [&](const Dim& d) { return p.extents.contains(d.name); };
-  place(is_feature);
-  place([&](const Dim& d) { return d == part; });
-  place([&](const Dim& d) { return d != part && !is_feature(d); });
-  return strides;
-}
-
-Parts make_parts(const SplitAlgorithm& split, const Problem& p, const CallSizes& sizes) {
-  Parts out;
-  for (const OutputDecl& o : split.partial.outputs) {
-    const Dims& merge_dims = split.merge.find_input(o.name)->dims;
-    std::vector<std::int64_t> extents;
-    std::size_t count = 1;
-    for (const Dim& d : merge_dims) {
-      extents.push_back(extent_of(d, split.partial, p, sizes));
-      count *= static_cast<std::size_t>(extents.back());
-    }
-    const std::vector<std::int64_t> strides = part_strides(merge_dims, extents, p);
-    out.memory.emplace_back(count);
-    out.reads.tensor(o.name, strided(out.memory.back().data(), DType::float32, extents, strides));
-    // The writer sees its own dims, with the stride of `part` after the last of them.
-    TensorRef writer;
-    writer.data = out.memory.back().data();
-    for (const Dim& d : o.value->dims)
-      for (std::size_t i = 0; i < merge_dims.size(); ++i)
-        if (merge_dims[i] == d) {
-          writer.shape[static_cast<std::size_t>(writer.rank)] = extents[i];
-          writer.strides[static_cast<std::size_t>(writer.rank++)] = strides[i];
-        }
-    for (std::size_t i = 0; i < merge_dims.size(); ++i)
-      if (merge_dims[i] == part) {
-        writer.shape[static_cast<std::size_t>(writer.rank)] = extents[i];
-        writer.strides[static_cast<std::size_t>(writer.rank++)] = strides[i];
-      }
-    out.writes.tensor(o.name, writer);
-  }
-  return out;
-}
-
-// Those of `from` that `a` declares as inputs or outputs.
-void add_declared(Arguments& to, const Algorithm& a, const Arguments& from) {
-  for (const auto& t : from.tensors) {
-    const bool output = std::any_of(a.outputs.begin(), a.outputs.end(), [&](const OutputDecl& o) { return o.name == t.name; });
-    if (output || a.find_input(t.name)) to.tensors.push_back(t);
-  }
-  for (const auto& n : from.numbers) to.numbers.push_back(n);
-}
-
-}  // namespace
-
 void Kernel::run(const Arguments& arguments) const {
-  const Program& program = state_->program;
-  CallSizes sizes = check_call(program.algorithm, program.problem, arguments);
-  if (!state_->parts) return state_->launch(0, program.algorithm, sizes, arguments);
-  sizes.parts = program.schedule.splits;
-  Parts parts = make_parts(*state_->parts, program.problem, sizes);
-  add_declared(parts.writes, state_->parts->partial, arguments);
-  add_declared(parts.reads, state_->parts->merge, arguments);
-  state_->launch(0, state_->parts->partial, sizes, parts.writes);
-  sizes.positions = sizes.parts;   // the merge streams over the parts
-  sizes.parts = 1;
-  state_->launch(1, state_->parts->merge, sizes, parts.reads);
+  BoundCall bound;
+  state_->call.bind(arguments, bound);
+  if (!state_->parts) return state_->launch(0, bound);
+  const PartsPlan& parts = *state_->parts;
+  bound.sizes.parts = state_->program.schedule.splits;
+  const Workspace workspace(parts.bytes(bound.sizes));
+  std::pmr::vector<TensorRef> views(2 * parts.count(), TensorRef{}, bound.pool());
+  TensorRef* const writes = views.data();
+  TensorRef* const reads = writes + parts.count();
+  parts.place(bound.sizes, workspace.data(), writes, reads);
+  const std::size_t own = bound.tensors.size();
+  for (std::size_t i = 0; i < parts.count(); ++i) bound.tensors.push_back(writes + i);
+  state_->launch(0, bound);
+  for (std::size_t i = 0; i < parts.count(); ++i) bound.tensors[own + i] = reads + i;
+  state_->launch(1, bound);
 }
 
 Problem problem_of(const Algorithm& a, const Arguments& arguments) {
@@ -244,7 +178,7 @@ Problem problem_of(const Algorithm& a, const Arguments& arguments) {
     p.group = std::max<std::int64_t>(heads->second / kv_heads->second, 1);
   }
   const auto rows = seen.find(a.parallel.name);
-  p.few_rows = a.lengths != Lengths::packed && rows != seen.end() && rows->second * p.group <= 8;
+  p.few_rows = rows != seen.end() && are_few_rows(a.lengths, rows->second, p.group);
   return p;
 }
 

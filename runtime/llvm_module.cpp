@@ -57,11 +57,10 @@ const LlvmModule* bind_all(void* library, const std::string& path) {
     refuse(fmt::format("{} belongs to another version of Attile (its interface is {}, {} is needed)", path,
                        abi ? std::to_string(abi()) : "unknown", ATTILE_LLVM_ABI),
            "install the module that came with this library, or unset ATTILE_LLVM_MODULE");
-  bool complete = bind(library, "attile_llvm_version", module.version) &&
-                  bind(library, "attile_llvm_compile", module.compile) &&
-                  bind(library, "attile_llvm_load", module.load) &&
-                  bind(library, "attile_llvm_lookup", module.lookup) &&
-                  bind(library, "attile_llvm_unload", module.unload) && bind(library, "attile_llvm_free", module.free);
+  bool complete =
+      bind(library, "attile_llvm_version", module.version) && bind(library, "attile_llvm_compile", module.compile) &&
+      bind(library, "attile_llvm_load", module.load) && bind(library, "attile_llvm_lookup", module.lookup) &&
+      bind(library, "attile_llvm_unload", module.unload) && bind(library, "attile_llvm_free", module.free);
   if (!complete) refuse(fmt::format("{} lacks functions", path), "install the module that came with this library");
   return new LlvmModule(module);
 }

@@ -31,10 +31,14 @@ struct Row {
 };
 
 void set_cache_mode(Options& options, const Row& row, std::string_view value) {
-  if (value == "on") options.cache = CacheMode::on;
-  else if (value == "off") options.cache = CacheMode::off;
-  else if (value == "readonly") options.cache = CacheMode::readonly;
-  else refuse(row.name, value, row.allowed);
+  if (value == "on")
+    options.cache = CacheMode::on;
+  else if (value == "off")
+    options.cache = CacheMode::off;
+  else if (value == "readonly")
+    options.cache = CacheMode::readonly;
+  else
+    refuse(row.name, value, row.allowed);
 }
 
 void set_threads(Options& options, const Row& row, std::string_view value) {
@@ -51,10 +55,14 @@ void set_cpu(Options& options, const Row& row, std::string_view value) {
 }
 
 void set_log(Options& options, const Row& row, std::string_view value) {
-  if (value == "quiet") options.log = LogLevel::quiet;
-  else if (value == "warning") options.log = LogLevel::warning;
-  else if (value == "info") options.log = LogLevel::info;
-  else refuse(row.name, value, row.allowed);
+  if (value == "quiet")
+    options.log = LogLevel::quiet;
+  else if (value == "warning")
+    options.log = LogLevel::warning;
+  else if (value == "info")
+    options.log = LogLevel::info;
+  else
+    refuse(row.name, value, row.allowed);
 }
 
 const Row rows[] = {
@@ -129,7 +137,8 @@ Options read_options(const std::function<const char*(const char* name)>& lookup)
 }
 
 const Options& options() {
-  static const Options* from_environment = new Options(read_options([](const char* name) { return std::getenv(name); }));
+  static const Options* from_environment =
+      new Options(read_options([](const char* name) { return std::getenv(name); }));
   return *from_environment;
 }
 

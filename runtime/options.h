@@ -18,13 +18,13 @@ enum class CacheMode { on, off, readonly };
 enum class LogLevel { quiet, warning, info };
 
 struct Options {
-  std::string cache_dir;                             // ATTILE_CACHE_DIR; empty: the user's cache folder
-  CacheMode cache = CacheMode::on;                   // ATTILE_CACHE
+  std::string cache_dir;                               // ATTILE_CACHE_DIR; empty: the user's cache folder
+  CacheMode cache = CacheMode::on;                     // ATTILE_CACHE
   std::uint64_t cache_bytes = std::uint64_t{1} << 30;  // ATTILE_CACHE_SIZE
-  int threads = 0;                                   // ATTILE_THREADS; 0: every core this process may use
-  std::string cpu;                                   // ATTILE_CPU; empty: native
-  std::string llvm_module;                           // ATTILE_LLVM_MODULE; empty: beside libattile
-  LogLevel log = LogLevel::warning;                  // ATTILE_LOG
+  int threads = 0;                                     // ATTILE_THREADS; 0: every core this process may use
+  std::string cpu;                                     // ATTILE_CPU; empty: native
+  std::string llvm_module;                             // ATTILE_LLVM_MODULE; empty: beside libattile
+  LogLevel log = LogLevel::warning;                    // ATTILE_LOG
 };
 
 // What the environment said at the first call. Throws Error(argument) at every call while a value is bad.

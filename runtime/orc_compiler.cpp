@@ -40,8 +40,7 @@ std::string dump(std::string_view ir) {
 }
 
 [[noreturn]] void refuse(std::string_view ir, const HostCpu& cpu, int status, std::string_view message) {
-  if (status == attile_llvm_no_memory)
-    throw Error(ErrorKind::resource, "compile for the CPU", "out of memory", "");
+  if (status == attile_llvm_no_memory) throw Error(ErrorKind::resource, "compile for the CPU", "out of memory", "");
   std::string version = llvm_module().version();
   std::string major = version.substr(0, version.find('.'));
   std::string path = dump(ir);

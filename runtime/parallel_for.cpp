@@ -86,7 +86,8 @@ void run_inline(std::int64_t tasks, TaskFunction task, void* context) {
 class Scratch {
  public:
   Scratch() = default;
-  Scratch(Scratch&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Scratch(Scratch&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   ~Scratch() { std::free(data_); }
 
   std::byte* at_least(std::size_t bytes) {
@@ -143,8 +144,10 @@ void parallel_for(std::int64_t tasks, TaskFunction task, void* context) {
   int workers = other ? 0 : worker_count();
   if (workers == 1) return run_inline(tasks, task, context);
   Call call{task, context, {}, {}};
-  if (other) other->run(tasks, &Call::run_one, &call);
-  else ThreadPool::instance().run(tasks, workers, &Call::run_one, &call, call.failed);
+  if (other)
+    other->run(tasks, &Call::run_one, &call);
+  else
+    ThreadPool::instance().run(tasks, workers, &Call::run_one, &call, call.failed);
   if (call.error) std::rethrow_exception(call.error);
 }
 

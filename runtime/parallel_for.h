@@ -40,7 +40,7 @@ ATTILE_API void set_worker_count(int workers);
 ATTILE_API void parallel_for(std::int64_t tasks, TaskFunction task, void* context);
 
 template <typename F>
-  requires std::is_invocable_v<F&, std::int64_t, int>
+requires std::is_invocable_v<F&, std::int64_t, int>
 void parallel_for(std::int64_t tasks, F&& task) {
   using Task = std::remove_reference_t<F>;
   parallel_for(

@@ -62,8 +62,7 @@ ThreadPool& ThreadPool::instance() {
   return *pool;
 }
 
-void ThreadPool::run(std::int64_t tasks, int workers, TaskFunction task, void* context,
-                     const std::atomic<bool>& stop) {
+void ThreadPool::run(std::int64_t tasks, int workers, TaskFunction task, void* context, const std::atomic<bool>& stop) {
   int helpers = static_cast<int>(std::min<std::int64_t>(workers - 1, tasks - 1));
   // Handing out runs only where single tasks would make the counter the bottleneck.
   std::int64_t run_length = std::clamp<std::int64_t>(tasks / (std::int64_t{workers} * 4096), 1, 1 << 16);
@@ -93,7 +92,8 @@ void ThreadPool::add(Job& job) {
   int wake = std::min(sleeping_, job.helpers_allowed);
   lock.unlock();
   if (wake == 0) return;
-  if (all) work_.notify_all();
+  if (all)
+    work_.notify_all();
   else
     for (int i = 0; i < wake; ++i) work_.notify_one();
 }
@@ -142,8 +142,10 @@ ThreadPool::Job* ThreadPool::choose(int thread) {
 void ThreadPool::serve(int thread) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    if (Job* job = choose(thread)) help(lock, *job, thread);
-    else wait_for_work(lock);
+    if (Job* job = choose(thread))
+      help(lock, *job, thread);
+    else
+      wait_for_work(lock);
   }
 }
 

@@ -18,10 +18,10 @@ ATTILE_API std::int64_t product_registers(const Schedule& s);
 // Bytes of fast memory that one worker needs, by what they hold. An upper bound: element-wise tiles that fusion
 // removes are counted. tests/codegen compares it with what is laid out.
 struct Footprint {
-  std::int64_t row_operands = 0;      // q, packed: tile_rows × D
-  std::int64_t stream_operands = 0;   // k and v, packed: tile_keys × D each; nothing with lanes: positions
-  std::int64_t stream_tiles = 0;      // scores and weights: panel_rows × tile_keys each
-  std::int64_t states = 0;            // tile_rows × columns each
+  std::int64_t row_operands = 0;     // q, packed: tile_rows × D
+  std::int64_t stream_operands = 0;  // k and v, packed: tile_keys × D each; nothing with lanes: positions
+  std::int64_t stream_tiles = 0;     // scores and weights: panel_rows × tile_keys each
+  std::int64_t states = 0;           // tile_rows × columns each
   std::int64_t total() const { return row_operands + stream_operands + stream_tiles + states; }
 };
 ATTILE_API Footprint footprint(const Algorithm& a, const Problem& p, const Schedule& s, const Target& t);

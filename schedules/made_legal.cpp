@@ -8,7 +8,9 @@ namespace attile {
 inline namespace v1 {
 namespace {
 
-int round_down(int value, std::int64_t step) { return std::max<int>(1, static_cast<int>(value / step)) * static_cast<int>(step); }
+int round_down(int value, std::int64_t step) {
+  return std::max<int>(1, static_cast<int>(value / step)) * static_cast<int>(step);
+}
 
 // Choices that this algorithm, problem or target does not offer.
 void drop_unavailable(const Algorithm& a, const Problem& p, Schedule& s, const Target& t) {
@@ -26,7 +28,7 @@ void drop_unavailable(const Algorithm& a, const Problem& p, Schedule& s, const T
                std::all_of(operands.begin(), operands.end(), is_bf16);
   s.pack_group = s.pack_group && p.group > 1;
   const auto per_position = [](const OutputDecl& o) { return o.per_position; };
-  if (std::any_of(a.outputs.begin(), a.outputs.end(), per_position)) s.splits = 1;
+  if (selection_count(a) > 0 || std::any_of(a.outputs.begin(), a.outputs.end(), per_position)) s.splits = 1;
   if (s.lanes == Lanes::positions || s.splits != 1) s.order = Order::queries_outer;
 }
 

@@ -49,6 +49,9 @@ void check_dtypes(const Algorithm& a, const Problem& p) {
     if (!holds(kind, found->second))
       refuse(a, fmt::format("the tensor '{}' is {}, but it holds {}", name, to_string(found->second), words(kind)));
   }
+  for (const char* name : {"kv_lens", "cu_seqlens_q", "cu_seqlens_k"})
+    if (a.lengths != Lengths::dense && tensors.contains(name) && p.dtypes.at(name) != DType::int32)
+      refuse(a, fmt::format("the tensor '{}' is {}, but lengths are int32", name, to_string(p.dtypes.at(name))));
   for (const auto& [name, type] : p.dtypes)
     if (!tensors.contains(name)) refuse(a, fmt::format("the algorithm has no tensor '{}'", name));
 }
@@ -60,7 +63,8 @@ void check_extents(const Algorithm& a, const Problem& p) {
     names.push_back(d.name);
     const auto found = p.extents.find(d.name);
     if (found == p.extents.end()) refuse(a, fmt::format("the dim '{}' has no extent", d.name));
-    if (found->second < 1) refuse(a, fmt::format("the dim '{}' has extent {}", d.name, found->second), "extents start at 1");
+    if (found->second < 1)
+      refuse(a, fmt::format("the dim '{}' has extent {}", d.name, found->second), "extents start at 1");
   }
   for (const auto& [name, value] : p.extents) {
     if (name == slot.name && selection_count(a) > 0) {
@@ -69,8 +73,9 @@ void check_extents(const Algorithm& a, const Problem& p) {
       continue;
     }
     if (std::find(names.begin(), names.end(), name) == names.end())
-      refuse(a, fmt::format("the extent of '{}' is not compiled in", name),
-             names.empty() ? "this algorithm has no such dim" : fmt::format("give those of {}", fmt::join(names, ", ")));
+      refuse(
+          a, fmt::format("the extent of '{}' is not compiled in", name),
+          names.empty() ? "this algorithm has no such dim" : fmt::format("give those of {}", fmt::join(names, ", ")));
   }
 }
 
@@ -91,7 +96,8 @@ std::string to_string(const Problem& p) {
 void check_problem(const Algorithm& a, const Problem& p) {
   check_dtypes(a, p);
   check_extents(a, p);
-  if (p.group < 1) refuse(a, fmt::format("the group has {} query heads", p.group), "query heads per kv head start at 1");
+  if (p.group < 1)
+    refuse(a, fmt::format("the group has {} query heads", p.group), "query heads per kv head start at 1");
 }
 
 }  // namespace v1

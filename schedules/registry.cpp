@@ -62,9 +62,11 @@ bool ScheduleMatch::matches(const Algorithm& a, const Problem& p) const {
   std::int64_t largest = 1;
   for (const Operand& o : product_operands(a)) {
     const auto type = p.dtypes.find(o.tensor);
-    if (!dtype.empty() && (type == p.dtypes.end() || std::find(dtype.begin(), dtype.end(), type->second) == dtype.end()))
+    if (!dtype.empty() &&
+        (type == p.dtypes.end() || std::find(dtype.begin(), dtype.end(), type->second) == dtype.end()))
       return false;
-    if (const auto found = p.extents.find(o.feature.name); found != p.extents.end()) largest = std::max(largest, found->second);
+    if (const auto found = p.extents.find(o.feature.name); found != p.extents.end())
+      largest = std::max(largest, found->second);
   }
   return largest >= head_dim_from && largest <= head_dim_to && few_rows.value_or(p.few_rows) == p.few_rows &&
          masked.value_or(!a.visible.empty()) == !a.visible.empty() && grouped.value_or(p.group > 1) == (p.group > 1);
@@ -75,7 +77,8 @@ const ScheduleFile& schedule_file(const Target& t) {
   auto found = files.find(t.name);
   if (found == files.end() && t.family == TargetFamily::cpu) found = files.find(nearest_shipped(t));
   if (found == files.end())
-    throw Error(ErrorKind::unsupported, "schedules", fmt::format("there are no schedules for the target \"{}\"", t.name));
+    throw Error(ErrorKind::unsupported, "schedules",
+                fmt::format("there are no schedules for the target \"{}\"", t.name));
   return found->second;
 }
 

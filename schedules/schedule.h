@@ -21,21 +21,21 @@ enum class Lanes : std::uint8_t { rows, positions };
 enum class Order : std::uint8_t { queries_outer, keys_outer };
 
 struct Schedule {
-  int tile_rows = 192;         // B_q: rows of one task
-  int tile_keys = 128;         // B_k: positions of one tile of the stream
+  int tile_rows = 192;  // B_q: rows of one task
+  int tile_keys = 128;  // B_k: positions of one tile of the stream
   Lanes lanes = Lanes::rows;
-  int panel_vectors = 3;       // lanes: rows; a register panel is this many vectors of rows
-  int block = 8;               // keys (or columns of V) per register block
+  int panel_vectors = 3;  // lanes: rows; a register panel is this many vectors of rows
+  int block = 8;          // keys (or columns of V) per register block
   Order order = Order::queries_outer;
-  bool bf16_dot = false;       // products by the dot instruction on bf16 pairs
-  bool pack_group = false;     // the query heads of one kv head are rows of one task
-  int splits = 1;              // parts of the stream, merged by the rule
-  bool longest_first = true;   // tasks from the last row tile to the first
+  bool bf16_dot = false;      // products by the dot instruction on bf16 pairs
+  bool pack_group = false;    // the query heads of one kv head are rows of one task
+  int splits = 1;             // parts of the stream, merged by the rule
+  bool longest_first = true;  // tasks from the last row tile to the first
 
   bool operator==(const Schedule&) const = default;
 };
 
-ATTILE_API std::string to_string(const Schedule& s);   // one line, "tile 192x128 lanes rows panel 3 block 8 …"
+ATTILE_API std::string to_string(const Schedule& s);  // one line, "tile 192x128 lanes rows panel 3 block 8 …"
 ATTILE_API std::string_view to_string(Lanes lanes);
 ATTILE_API std::string_view to_string(Order order);
 
@@ -45,8 +45,7 @@ ATTILE_API std::uint64_t hash_of(const Problem& p);
 ATTILE_API std::uint64_t hash_of(const Target& t);
 
 // Every reason why this schedule cannot serve, each a sentence about the schedule; empty if it can.
-ATTILE_API std::vector<std::string> legality(const Algorithm& a, const Problem& p, const Schedule& s,
-                                             const Target& t);
+ATTILE_API std::vector<std::string> legality(const Algorithm& a, const Problem& p, const Schedule& s, const Target& t);
 // `s` changed as little as its reasons ask for: first what cannot be had at all (a dot instruction, splits), then
 // smaller tiles. Legal for every problem whose head dims are.
 ATTILE_API Schedule made_legal(const Algorithm& a, const Problem& p, Schedule s, const Target& t);

@@ -8,8 +8,11 @@ inline namespace v1 {
 namespace {
 
 constexpr const char* name_of(int Schedule::*member) {
-  return member == &Schedule::tile_rows ? "tile_rows" : member == &Schedule::tile_keys ? "tile_keys"
-       : member == &Schedule::panel_vectors ? "panel_vectors" : member == &Schedule::block ? "block" : "splits";
+  return member == &Schedule::tile_rows       ? "tile_rows"
+         : member == &Schedule::tile_keys     ? "tile_keys"
+         : member == &Schedule::panel_vectors ? "panel_vectors"
+         : member == &Schedule::block         ? "block"
+                                              : "splits";
 }
 
 template <int Schedule::*member>
@@ -17,7 +20,8 @@ constexpr ScheduleField whole_number() {
   return {name_of(member),
           [](const YamlReader& reader, const YAML::Node& value, Schedule& s) {
             const std::int64_t number = reader.integer(value, name_of(member));
-            if (number < 1 || number > 1 << 20) reader.fail(value, fmt::format("{} is {}", name_of(member), number), "it starts at 1");
+            if (number < 1 || number > 1 << 20)
+              reader.fail(value, fmt::format("{} is {}", name_of(member), number), "it starts at 1");
             s.*member = static_cast<int>(number);
           },
           [](const Schedule& s) { return std::to_string(s.*member); }};
@@ -36,12 +40,11 @@ constexpr ScheduleField yes_or_no() {
           [](const Schedule& s) { return std::string(s.*member ? "true" : "false"); }};
 }
 
-constexpr ScheduleField lanes{
-    "lanes",
-    [](const YamlReader& reader, const YAML::Node& value, Schedule& s) {
-      s.lanes = static_cast<Lanes>(reader.one_of(value, "lanes", {"rows", "positions"}));
-    },
-    [](const Schedule& s) { return std::string(to_string(s.lanes)); }};
+constexpr ScheduleField lanes{"lanes",
+                              [](const YamlReader& reader, const YAML::Node& value, Schedule& s) {
+                                s.lanes = static_cast<Lanes>(reader.one_of(value, "lanes", {"rows", "positions"}));
+                              },
+                              [](const Schedule& s) { return std::string(to_string(s.lanes)); }};
 
 constexpr ScheduleField order{
     "order",
@@ -51,9 +54,9 @@ constexpr ScheduleField order{
     [](const Schedule& s) { return std::string(to_string(s.order)); }};
 
 constexpr ScheduleField fields[] = {
-    whole_number<&Schedule::tile_rows>(), whole_number<&Schedule::tile_keys>(), lanes,
-    whole_number<&Schedule::panel_vectors>(), whole_number<&Schedule::block>(), order,
-    yes_or_no<&Schedule::bf16_dot>(), yes_or_no<&Schedule::pack_group>(), whole_number<&Schedule::splits>(),
+    whole_number<&Schedule::tile_rows>(),     whole_number<&Schedule::tile_keys>(), lanes,
+    whole_number<&Schedule::panel_vectors>(), whole_number<&Schedule::block>(),     order,
+    yes_or_no<&Schedule::bf16_dot>(),         yes_or_no<&Schedule::pack_group>(),   whole_number<&Schedule::splits>(),
     yes_or_no<&Schedule::longest_first>(),
 };
 
@@ -67,12 +70,14 @@ const ScheduleField& schedule_field(const YamlReader& reader, const YAML::Node& 
     if (name.Scalar() == f.name) return f;
     known.emplace_back(f.name);
   }
-  reader.fail(name, fmt::format("a schedule has no '{}'", name.Scalar()), fmt::format("it has {}", fmt::join(known, ", ")));
+  reader.fail(name, fmt::format("a schedule has no '{}'", name.Scalar()),
+              fmt::format("it has {}", fmt::join(known, ", ")));
 }
 
 Schedule read_schedule(const YamlReader& reader, const YAML::Node& node) {
   Schedule s;
-  for (const auto& [name, value] : reader.mapping(node, "a schedule")) schedule_field(reader, name).read(reader, value, s);
+  for (const auto& [name, value] : reader.mapping(node, "a schedule"))
+    schedule_field(reader, name).read(reader, value, s);
   return s;
 }
 

@@ -24,7 +24,9 @@ void read_mapping(const YamlReader& reader, const YAML::Node& node, const std::s
       handle(value);
       found = true;
     }
-    if (!found) reader.fail(name, fmt::format("{} has no '{}'", what, name.Scalar()), fmt::format("it has {}", fmt::join(known, ", ")));
+    if (!found)
+      reader.fail(name, fmt::format("{} has no '{}'", what, name.Scalar()),
+                  fmt::format("it has {}", fmt::join(known, ", ")));
   }
 }
 
@@ -55,14 +57,17 @@ ScheduleMatch read_match(const YamlReader& reader, const YAML::Node& node) {
   ScheduleMatch m;
   const auto flag = [&](const char* name, const char* no, const char* yes, std::optional<bool>& to) {
     return std::pair<std::string, std::function<void(const YAML::Node&)>>(
-        name, [&reader, &to, name, no, yes](const YAML::Node& value) { to = reader.one_of(value, name, {no, yes}) == 1; });
+        name, [&reader, &to, name, no, yes](const YAML::Node& value) {
+          to = reader.one_of(value, name, {no, yes}) == 1;
+        });
   };
   const auto head_dim_range = [&](const YAML::Node& value) {
     const auto bounds = reader.sequence(value, "head_dim");
     if (bounds.size() != 2) reader.fail(value, "head_dim is a pair [from, to]");
     m.head_dim_from = reader.integer(bounds[0], "head_dim");
     m.head_dim_to = reader.integer(bounds[1], "head_dim");
-    if (m.head_dim_from < 1 || m.head_dim_to < m.head_dim_from) reader.fail(value, "head_dim is a pair [from, to] with 1 <= from <= to");
+    if (m.head_dim_from < 1 || m.head_dim_to < m.head_dim_from)
+      reader.fail(value, "head_dim is a pair [from, to] with 1 <= from <= to");
   };
   read_mapping(reader, node, "a match",
                {{"dtype", [&](const YAML::Node& value) { m.dtype = read_dtypes(reader, value); }},
@@ -161,7 +166,8 @@ std::string to_yaml(const ScheduleFile& f) {
   for (const ScheduleSpace& space : f.spaces) {
     if (space.choices.empty()) out += "  - {}\n";
     for (std::size_t i = 0; i < space.choices.size(); ++i)
-      out += fmt::format("  {} {}: [{}]\n", i == 0 ? "-" : " ", space.choices[i].field, fmt::join(space.choices[i].values, ", "));
+      out += fmt::format("  {} {}: [{}]\n", i == 0 ? "-" : " ", space.choices[i].field,
+                         fmt::join(space.choices[i].values, ", "));
   }
   if (!f.best.empty()) out += "best:\n";
   for (const KnownSchedule& k : f.best) {

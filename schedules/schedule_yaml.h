@@ -34,11 +34,11 @@ struct ScheduleSpace {
 
 // The problems that a known schedule is meant for; what is left out matches everything.
 struct ScheduleMatch {
-  std::vector<DType> dtype;             // all operands of products are of one of these
+  std::vector<DType> dtype;                            // all operands of products are of one of these
   std::int64_t head_dim_from = 1, head_dim_to = 1024;  // the largest head dim
-  std::optional<bool> few_rows;         // rows: few | many
-  std::optional<bool> masked;           // the algorithm hides positions
-  std::optional<bool> grouped;          // several query heads per kv head
+  std::optional<bool> few_rows;                        // rows: few | many
+  std::optional<bool> masked;                          // the algorithm hides positions
+  std::optional<bool> grouped;                         // several query heads per kv head
   bool operator==(const ScheduleMatch&) const = default;
 
   ATTILE_API bool matches(const Algorithm& a, const Problem& p) const;
@@ -48,15 +48,15 @@ struct KnownSchedule {
   std::string name;
   ScheduleMatch match;
   Schedule schedule;
-  double gflops = 0;      // measured; 0 if not yet
-  std::string measured;   // on what: problem and machine
+  double gflops = 0;     // measured; 0 if not yet
+  std::string measured;  // on what: problem and machine
   bool operator==(const KnownSchedule&) const = default;
 };
 
 struct ScheduleFile {
   std::string target;
   std::vector<ScheduleSpace> spaces;
-  std::vector<KnownSchedule> best;   // the first that matches is the best known
+  std::vector<KnownSchedule> best;  // the first that matches is the best known
   bool operator==(const ScheduleFile&) const = default;
 };
 ATTILE_API ScheduleFile parse_schedule_file(std::string_view text, const std::string& file);

@@ -14,13 +14,13 @@ enum class TargetFamily : std::uint8_t { cpu, cuda };
 
 struct Target {
   TargetFamily family = TargetFamily::cpu;
-  std::string name;             // "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16"; later "sm_90a"
+  std::string name;  // "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16"; later "sm_90a"
   // CPU
-  int vector_bytes = 32;        // widest vector that arithmetic uses
+  int vector_bytes = 32;  // widest vector that arithmetic uses
   int vector_registers = 16;
-  bool bf16_dot = false;        // AVX512_BF16's dot of pairs
-  std::string llvm_cpu;         // e.g. "x86-64-v4"
-  std::string llvm_features;    // e.g. "+avx512bf16"
+  bool bf16_dot = false;      // AVX512_BF16's dot of pairs
+  std::string llvm_cpu;       // e.g. "x86-64-v4"
+  std::string llvm_features;  // e.g. "+avx512bf16"
   std::int64_t l1_bytes = 32 << 10, l2_bytes = 512 << 10;
 
   bool operator==(const Target&) const = default;

@@ -38,7 +38,8 @@ void YamlReader::fail(const YAML::Node& at, const std::string& what, const std::
   throw Error(ErrorKind::argument, position(file_, at.Mark()), what, remedy);
 }
 
-std::vector<std::pair<YAML::Node, YAML::Node>> YamlReader::mapping(const YAML::Node& node, const std::string& what) const {
+std::vector<std::pair<YAML::Node, YAML::Node>> YamlReader::mapping(const YAML::Node& node,
+                                                                   const std::string& what) const {
   if (!node.IsMap()) fail(node, fmt::format("{} is a mapping, but here it is {}", what, words(node)));
   std::vector<std::pair<YAML::Node, YAML::Node>> entries;
   std::set<std::string> seen;
@@ -81,10 +82,12 @@ double YamlReader::number(const YAML::Node& node, const std::string& what) const
   return value;
 }
 
-std::size_t YamlReader::one_of(const YAML::Node& node, const std::string& what, const std::vector<std::string>& list) const {
+std::size_t YamlReader::one_of(const YAML::Node& node, const std::string& what,
+                               const std::vector<std::string>& list) const {
   const std::string text = scalar(node, what);
   const auto found = std::find(list.begin(), list.end(), text);
-  if (found == list.end()) fail(node, fmt::format("{} is {}, but here it is '{}'", what, fmt::join(list, " or "), text));
+  if (found == list.end())
+    fail(node, fmt::format("{} is {}, but here it is '{}'", what, fmt::join(list, " or "), text));
   return static_cast<std::size_t>(found - list.begin());
 }
 

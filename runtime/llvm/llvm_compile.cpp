@@ -83,8 +83,8 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const attile_llvm_request& req
   // Asked first, since the machine itself would only print to stderr and go on with another CPU.
   std::unique_ptr<llvm::MCSubtargetInfo> known(target->createMCSubtargetInfo(triple, "", ""));
   if (!known || !known->isCPUStringValid(request.cpu))
-    throw Failure{attile_llvm_bad_text, std::string("LLVM " LLVM_VERSION_STRING " does not know the CPU '") +
-                                            request.cpu + "'"};
+    throw Failure{attile_llvm_bad_text,
+                  std::string("LLVM " LLVM_VERSION_STRING " does not know the CPU '") + request.cpu + "'"};
   // Position independent and small: the object may be mapped anywhere, its externals are reached through stubs.
   std::unique_ptr<llvm::TargetMachine> machine(
       target->createTargetMachine(triple, request.cpu, request.features ? request.features : "", options,
@@ -96,9 +96,9 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const attile_llvm_request& req
 std::unique_ptr<llvm::Module> parse(const attile_llvm_request& request, llvm::LLVMContext& context,
                                     const std::string& layout) {
   llvm::SMDiagnostic diagnostic;
-  auto module = llvm::parseAssembly(
-      llvm::MemoryBufferRef(llvm::StringRef(request.ir, request.ir_size), "kernel.ll"), diagnostic, context, nullptr,
-      [&](auto&&...) -> std::optional<std::string> { return layout; });
+  auto module =
+      llvm::parseAssembly(llvm::MemoryBufferRef(llvm::StringRef(request.ir, request.ir_size), "kernel.ll"), diagnostic,
+                          context, nullptr, [&](auto&&...) -> std::optional<std::string> { return layout; });
   std::string text;
   llvm::raw_string_ostream out(text);
   if (!module) {
@@ -112,8 +112,14 @@ std::unique_ptr<llvm::Module> parse(const attile_llvm_request& request, llvm::LL
 // An intrinsic the CPU lacks is undefined behaviour inside LLVM, not a diagnostic; so it is refused here.
 void check_intrinsics(const llvm::Module& module, const llvm::TargetMachine& machine) {
   constexpr std::pair<const char*, const char*> needs[] = {
-      {"avx512bf16", "+avx512bf16"}, {"avx512fp16", "+avx512fp16"}, {"avx512", "+avx512f"}, {"avx2", "+avx2"},
-      {"avx", "+avx"},               {"fma", "+fma"},               {"vcvtps2ph", "+f16c"}, {"vcvtph2ps", "+f16c"},
+      {"avx512bf16", "+avx512bf16"},
+      {"avx512fp16", "+avx512fp16"},
+      {"avx512", "+avx512f"},
+      {"avx2", "+avx2"},
+      {"avx", "+avx"},
+      {"fma", "+fma"},
+      {"vcvtps2ph", "+f16c"},
+      {"vcvtph2ps", "+f16c"},
   };
   for (const llvm::Function& function : module) {
     llvm::StringRef name = function.getName();
@@ -122,12 +128,14 @@ void check_intrinsics(const llvm::Module& module, const llvm::TargetMachine& mac
     for (auto [prefix, feature] : needs)
       if (extension == prefix && !machine.getMCSubtargetInfo()->checkFeatures(feature))
         throw Failure{attile_llvm_bad_text, (function.getName() + " needs " + (feature + 1) + ", which the CPU " +
-                                             machine.getTargetCPU() + " lacks").str()};
+                                             machine.getTargetCPU() + " lacks")
+                                                .str()};
   }
 }
 
 void set_target(llvm::Module& module, const llvm::TargetMachine& machine, const char* tune) {
-  module.setTargetTriple(machine.getTargetTriple()
+  module.setTargetTriple(machine
+                             .getTargetTriple()
 #if LLVM_VERSION_MAJOR < 21
                              .str()
 #endif

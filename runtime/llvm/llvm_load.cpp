@@ -134,8 +134,8 @@ Session::Session() {
 #if LLVM_VERSION_MAJOR >= 17
     symbols[name] = {orc::ExecutorAddr::fromPtr(external.address), llvm::JITSymbolFlags::Exported};
 #else
-    symbols[name] = llvm::JITEvaluatedSymbol(llvm::pointerToJITTargetAddress(external.address),
-                                             llvm::JITSymbolFlags::Exported);
+    symbols[name] =
+        llvm::JITEvaluatedSymbol(llvm::pointerToJITTargetAddress(external.address), llvm::JITSymbolFlags::Exported);
 #endif
   }
   must(externals_->define(orc::absoluteSymbols(std::move(symbols))));

@@ -5,18 +5,9 @@
 #include <string>
 
 #include "codegen/lower.h"
-#include "dsl/library.h"
+#include "tests/schedules/problems.h"
 
 namespace attile::test {
-
-inline Problem problem_for(const Algorithm& a, DType type = DType::float32, std::int64_t d = 64, std::int64_t dv = 64) {
-  Problem p;
-  for (const InputDecl& i : a.inputs)
-    p.dtypes[i.name] = i.kind == Kind::real ? type : i.kind == Kind::integer ? DType::int32 : DType::boolean;
-  for (const OutputDecl& o : a.outputs) p.dtypes[o.name] = o.kind == Kind::integer ? DType::int32 : type;
-  p.extents = {{"head_dim", d}, {"value_dim", dv}};
-  return p;
-}
 
 struct Lowered {
   Algorithm algorithm;
@@ -26,14 +17,15 @@ struct Lowered {
   std::map<std::string, ir::Kernel> after = {};  // by the name of the pass
 
   void run() {
-    ir::lower({algorithm, problem, schedule, target}, [&](std::string_view pass, const ir::Kernel& kernel) {
-      after[std::string(pass)] = kernel;
-    });
+    ir::lower({algorithm, problem, schedule, target},
+              [&](std::string_view pass, const ir::Kernel& kernel) { after[std::string(pass)] = kernel; });
   }
 };
 
-inline Lowered lowered(const AttentionOptions& options, const Schedule& schedule = {}, DType type = DType::float32) {
-  Lowered out{attention(options), {}, schedule};
+// Attention with the options that `set` chooses.
+template <typename Set>
+Lowered lowered(const Set& set, const Schedule& schedule = {}, DType type = DType::float32) {
+  Lowered out{attention_with(set), {}, schedule};
   out.problem = problem_for(out.algorithm, type);
   out.run();
   return out;

@@ -1,8 +1,9 @@
-#include <limits>
+#include <functional>
 
 #include "codegen/ir_verify.h"
 #include "codegen/walk.h"
 #include "dsl/error.h"
+#include "schedules/registry.h"
 #include "tests/codegen/lowered.h"
 #include "tests/support/catch_compat.h"
 
@@ -13,15 +14,20 @@ using namespace attile::ir;  // NOLINT
 
 constexpr std::string_view stages[] = {"tile_loops", "split_ranges", "place", "select", "fuse"};
 
-void check_all_stages(const AttentionOptions& options, const Schedule& schedule = {}, DType type = DType::float32) {
-  const Lowered l = lowered(options, schedule, type);
+using Set = std::function<void(AttentionOptions&)>;
+const Set plain = [](auto&) {};
+const Set causal = [](auto& o) { o.causal = true; };
+const Set causal_with_lse = [](auto& o) { o.causal = o.lse = true; };
+
+void check_all_stages(const Set& set, const Schedule& schedule = {}, DType type = DType::float32) {
+  const Lowered l = lowered(set, schedule, type);
   for (const std::string_view stage : stages) {
     CAPTURE(stage, to_string(l.algorithm));
     CHECK(verify(l.after.at(std::string(stage)), stage) == std::vector<std::string>{});
   }
 }
 
-// The statement list that holds the first op of a type, and its place there. `in` restricts it to one body.
+// The statement list that holds an op of a type, and its place there.
 struct Place {
   Block* block = nullptr;
   std::size_t at = 0;
@@ -82,29 +88,29 @@ struct Fault {
 // Faults in a causal attention with lse, one each.
 const std::vector<Fault>& faults() {
   static const std::vector<Fault> list{
-      {"an op names a value that is not declared", "tile_loops",
-       [](Kernel& k) { op<Rescale>(k.body).factor.id = 99; }, "value 99 is not declared", "rescale l, ?99"},
+      {"an op names a value that is not declared", "tile_loops", [](Kernel& k) { op<Rescale>(k.body).factor.id = 99; },
+       "value 99 is not declared", "rescale l, ?99"},
       {"an expression names no value", "tile_loops",
        [](Kernel& k) { op<Map>(k.body).expr = variable("nobody", {query}); }, "'nobody' is not the name", "map"},
       {"q is never copied", "tile_loops", [](Kernel& k) { remove<Copy>(k.body); }, "'q' is read before", "score_mma"},
       {"a state starts without a value", "tile_loops", [](Kernel& k) { remove<Fill>(k.body); },
        "carried but not defined", "loop key_tiles"},
-      {"the key loop drops a state", "tile_loops",
-       [](Kernel& k) { op<Loop>(k.body).carry.pop_back(); }, "a loop that does not carry it", "sum_mma"},
+      {"the key loop drops a state", "tile_loops", [](Kernel& k) { op<Loop>(k.body).carry.pop_back(); },
+       "a loop that does not carry it", "sum_mma"},
       {"q and k contract over different extents", "tile_loops", [](Kernel& k) { k[k.find("k")].cols = 32; },
        "contract over different extents", "score_mma"},
-      {"the scores are wider than the keys", "tile_loops",
-       [](Kernel& k) { k[op<ScoreMma>(k.body).dst].cols = 256; }, "one column for each position", "score_mma"},
+      {"the scores are wider than the keys", "tile_loops", [](Kernel& k) { k[op<ScoreMma>(k.body).dst].cols = 256; },
+       "one column for each position", "score_mma"},
       {"panels do not cut the row tile", "tile_loops", [](Kernel& k) { k[k.find("q")].rows = 100; },
        "no whole number of panels", "score_mma"},
-      {"the output is wider than v", "tile_loops", [](Kernel& k) { k[k.find("o")].cols = 128; },
-       "their columns differ", "sum_mma"},
-      {"the factor is no row value", "tile_loops",
-       [](Kernel& k) { op<Rescale>(k.body).factor = op<SumMma>(k.body).p; }, "not one element a row", "rescale"},
+      {"the output is wider than v", "tile_loops", [](Kernel& k) { k[k.find("o")].cols = 128; }, "their columns differ",
+       "sum_mma"},
+      {"the factor is no row value", "tile_loops", [](Kernel& k) { op<Rescale>(k.body).factor = op<SumMma>(k.body).p; },
+       "not one element a row", "rescale"},
       {"a state is added to twice", "tile_loops", [](Kernel& k) { repeat<SumMma>(k.body); }, "'o' is set again",
        "sum_mma"},
-      {"a state is set on two of three ways", "split_ranges",
-       [](Kernel& k) { remove<SumMma>(split(k).masked); }, "not set on one way", "loop"},
+      {"a state is set on two of three ways", "split_ranges", [](Kernel& k) { remove<SumMma>(split(k).masked); },
+       "not set on one way", "loop"},
       {"an accumulator is not rescaled", "tile_loops", [](Kernel& k) { remove<Rescale>(k.body, 1); },
        "'o' sums weights that depend on the reference and is never rescaled", "sum_mma"},
       {"an accumulator is not rescaled on one way", "split_ranges",
@@ -127,22 +133,31 @@ const std::vector<Fault>& faults() {
          factor.block->pop_back();
        },
        "'m' has its new value already", "map factor"},
+      {"a tile of the stream reads slots", "tile_loops",
+       [](Kernel& k) {
+         Map& map = op<Map>(k.body, map_of(k, k.body, "p"));
+         map.expr = map.expr + variable("m", {query, slot});
+       },
+       "no slots to run over", "map p"},
       {"the scores are not masked", "tile_loops", [](Kernel& k) { remove<Mask>(k.body); }, "is not −inf at hidden",
        "row_reduce"},
       {"the scores are masked with 0", "tile_loops", [](Kernel& k) { op<Mask>(k.body).hidden = 0; },
        "is not −inf at hidden", "row_reduce"},
       {"the masked body does not mask", "split_ranges", [](Kernel& k) { remove<Mask>(split(k).masked); },
        "is not −inf at hidden", "row_reduce"},
-      {"the plain body masks", "split_ranges",
-       [](Kernel& k) { split(k).plain = split(k).masked; }, "the plain body masks", "mask"},
+      {"the plain body masks", "split_ranges", [](Kernel& k) { split(k).plain = split(k).masked; },
+       "the plain body masks", "mask"},
       {"the guarded body does not guard", "split_ranges",
        [](Kernel& k) { op<SumMma>(split(k).guarded).guarded = false; }, "not guarded in a guarded body", "sum_mma"},
-      {"the guarded weights are +0", "split_ranges",
-       [](Kernel& k) { op<Mask>(split(k).guarded, 1).hidden = 0.0; }, "is not −0 at hidden", "sum_mma"},
-      {"v is not watched", "split_ranges", [](Kernel& k) { split(k).watched.clear(); }, "'v' is not watched", "sum_mma"},
+      {"the guarded weights are +0", "split_ranges", [](Kernel& k) { op<Mask>(split(k).guarded, 1).hidden = 0.0; },
+       "is not −0 at hidden", "sum_mma"},
+      {"v is not watched", "split_ranges", [](Kernel& k) { split(k).watched.clear(); }, "'v' is not watched",
+       "sum_mma"},
       {"a skipped tile has an output", "split_ranges",
-       [](Kernel& k) { op<Loop>(k.body).body.push_back({Store{"s", op<ScoreMma>(k.body).dst}}); }, "stays unwritten",
-       "store s"},
+       [](Kernel& k) {
+         op<Loop>(k.body).body.push_back({Store{"s", op<ScoreMma>(k.body).dst}});
+       },
+       "stays unwritten", "store s"},
       {"q is laid out for another product", "place", [](Kernel& k) { k[k.find("q")].layout = Layout::row_pairs; },
        "the layout of 'q'", "score_mma"},
       {"v is laid out as keys are", "place", [](Kernel& k) { k[k.find("v")].layout = Layout::position_blocks; },
@@ -185,26 +200,41 @@ const std::vector<Fault>& faults() {
 }  // namespace
 
 TEST_CASE("lowered kernels have no violation after any pass") {
-  check_all_stages({});
-  check_all_stages({.causal = true});
-  check_all_stages({.causal = true, .window = true, .softcap = true, .alibi = true, .lse = true});
-  check_all_stages({.bias = true, .mask = true, .sink = true, .documents = true});
-  check_all_stages({.rule = Rule::sigmoid, .causal = true});
-  check_all_stages({.rule = Rule::linear, .causal = true});
-  check_all_stages({.rule = Rule::softmax_plus_one, .dropout = true});
-  check_all_stages({.causal = true, .dropout = true});
-  check_all_stages({.top_k = 8});
-  check_all_stages({.causal = true, .top_k = 8, .top_k_renormalise = false, .top_k_outputs = true, .lse = true});
+  const Set variants[] = {
+      plain,
+      causal,
+      [](auto& o) { o.causal = o.window = o.softcap = o.alibi = o.lse = true; },
+      [](auto& o) { o.bias = o.mask = o.sink = o.documents = true; },
+      [](auto& o) { o.rule = Rule::sigmoid, o.causal = true; },
+      [](auto& o) { o.rule = Rule::linear, o.causal = true; },
+      [](auto& o) { o.rule = Rule::softmax_plus_one, o.dropout = true; },
+      [](auto& o) { o.causal = o.dropout = true; },
+      [](auto& o) { o.top_k = 8; },
+      [](auto& o) { o.top_k = 8, o.top_k_renormalise = false, o.causal = o.top_k_outputs = o.lse = true; },
+  };
+  for (const Set& set : variants) check_all_stages(set);
 }
 
 TEST_CASE("lowered kernels have no violation with other schedules") {
   Schedule positions;
   positions.lanes = Lanes::positions;
   positions.tile_rows = 8;
-  check_all_stages({.causal = true}, positions);
+  check_all_stages(causal, positions);
   Schedule pairs;
   pairs.bf16_dot = true;
-  check_all_stages({.causal = true, .lse = true}, pairs, DType::bfloat16);
+  check_all_stages(causal_with_lse, pairs, DType::bfloat16);
+}
+
+TEST_CASE("every legal schedule lowers without a violation") {
+  const Algorithm a = attention_with(causal);
+  for (const std::string& name : target_names()) {
+    const Target t = target_from_name(name);
+    const Problem p = problem_for(a, DType::bfloat16);
+    for (const Schedule& s : legal_schedules(a, p, t)) {
+      CAPTURE(name, to_string(s));
+      REQUIRE_NOTHROW(lower({a, p, s, t}));
+    }
+  }
 }
 
 TEST_CASE("standard attention has no violation") {
@@ -217,7 +247,7 @@ TEST_CASE("standard attention has no violation") {
 }
 
 TEST_CASE("each planted fault is found and its op is shown") {
-  const Lowered good = lowered({.causal = true, .lse = true});
+  const Lowered good = lowered(causal_with_lse);
   for (const Fault& fault : faults()) {
     Kernel kernel = good.after.at(fault.stage);
     REQUIRE(verify(kernel, fault.stage).empty());
@@ -225,14 +255,15 @@ TEST_CASE("each planted fault is found and its op is shown") {
     const std::vector<std::string> violations = verify(kernel, fault.stage);
     bool found = false;
     for (const std::string& v : violations)
-      found |= v.find(fault.rule) != std::string::npos && v.find(std::string("in `") + fault.shown) != std::string::npos;
+      found |=
+          v.find(fault.rule) != std::string::npos && v.find(std::string("in `") + fault.shown) != std::string::npos;
     CAPTURE(fault.what, violations);
     CHECK(found);
   }
 }
 
 TEST_CASE("violations are thrown together as an internal error") {
-  Kernel kernel = lowered({.causal = true}).after.at("tile_loops");
+  Kernel kernel = lowered(causal).after.at("tile_loops");
   remove<Rescale>(kernel.body, 1);
   remove<Rescale>(kernel.body);
   try {
@@ -243,11 +274,11 @@ TEST_CASE("violations are thrown together as an internal error") {
     CHECK_THAT(e.what(), ContainsSubstring("'l' sums weights") && ContainsSubstring("'o' sums weights") &&
                              ContainsSubstring("after tile_loops") && ContainsSubstring("kernel attention {"));
   }
-  CHECK_NOTHROW(throw_on_violations(lowered({}).after.at("fuse"), "fuse"));
+  CHECK_NOTHROW(throw_on_violations(lowered(plain).after.at("fuse"), "fuse"));
 }
 
 TEST_CASE("a stage that no pass has is refused") {
-  CHECK_THROWS_AS(verify(lowered({}).after.at("fuse"), "polish"), Error);
+  CHECK_THROWS_AS(verify(lowered(plain).after.at("fuse"), "polish"), Error);
 }
 
 }  // namespace attile::test

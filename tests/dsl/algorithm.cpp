@@ -129,6 +129,12 @@ TEST_CASE("a rule that breaks its law is refused with a counter-example") {
              ContainsSubstring("nothing could be checked"));
 }
 
+TEST_CASE("a rule that is only nearly right is refused") {
+  CHECK_THAT(error_of_rule([](const Expr& s, const Expr& m) { return exp((s - m) * 0.6931471805599453); },
+                           [](const Expr& from, const Expr& to) { return exp((from - to) * 0.6931472); }),
+             ContainsSubstring("a term of \"l\""));
+}
+
 TEST_CASE("a factor that is no number for an empty sum is refused") {
   CHECK_THAT(error_of_rule([](const Expr& s, const Expr& m) { return s * exp(-m) * exp(-0.0 * m); },
                            [](const Expr& from, const Expr& to) { return exp(from - to) * exp((from - to) * 0.0); }),

@@ -171,3 +171,18 @@ TEST_CASE("empty batches, rows and keys give empty or neutral results") {
     CHECK(out.at("lse").values == (what == 3 ? std::vector<double>{-infinite} : std::vector<double>{}));
   }
 }
+
+TEST_CASE("with used lengths a computed index ends at the used length") {
+  PlainAttention p = small_problem(1, 3);
+  Arguments arguments;
+  test::add_qkv(arguments, p);
+  arguments.add("kv_lens", {2}, {2, 3}, DType::int32);
+  arguments.add("ids", {2, 3}, {1, 2, 4, 8, 16, 32}, DType::int32);
+  const Tensor ids = input("ids", {batch, key}, Kind::integer, 1000);
+  const Tensor q = input("q", {batch, head, query, head_dim});
+  const Algorithm a = for_tiles("next", query).lengths(Lengths::used).stream(key, [&](Stream& t) {
+    const State sum = t.sum("sum", to_real(ids(batch, Expr(key) + 1)) + 0.0 * reduce_sum(q, head_dim));
+    t.finish([&](Finish& f) { f.output("c", sum); });
+  });
+  CHECK(evaluate(a, arguments.inputs).at("c").values == std::vector<double>{1002, 1002, 1048, 1048});
+}

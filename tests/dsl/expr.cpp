@@ -71,8 +71,8 @@ TEST_CASE("kinds follow the operands") {
 }
 
 TEST_CASE("free dims are those an expression varies along, sorted by name") {
-  CHECK(dot(q, k)->dims == Dims{batch, head, key, kv_head, query});
-  CHECK(dot(exp(dot(q, k)), v)->dims == Dims{batch, head, kv_head, query, value_dim});
+  CHECK(dot(q, k)->dims == Dims{batch, head, key, query});
+  CHECK(dot(exp(dot(q, k)), v)->dims == Dims{batch, head, query, value_dim});
   CHECK((key <= query)->dims == Dims{key, query});
   CHECK(length(key)->dims == Dims{batch});
   CHECK(random_word(i, j)->dims == Dims{batch, head, key, query});

@@ -165,6 +165,8 @@ EvaluateInputs CaseData::evaluate_inputs() const {
   for (const InputDecl& d : algorithm_.inputs) {
     const GuardedTensor& t = *tensors_.at(d.name);
     HostTensor host{t.dtype(), t.data(), t.shape(), t.strides()};
+    for (std::size_t i = 0; i < host.shape.size(); ++i)   // evaluate's form of a broadcast dim
+      if (host.shape[i] == 1) host.strides[i] = 0;
     in.tensors[d.name] = host;
   }
   in.scalars = numbers_;

@@ -11,7 +11,7 @@
 #include "dsl/evaluate.h"
 #include "dsl/library.h"
 #include "runtime/kernel.h"
-#include "tests/support/guarded_tensor.h"
+#include "tests/numeric/guarded_tensor.h"
 
 namespace attile::test {
 

@@ -64,6 +64,7 @@ void draw_sizes(Draw& d, ProblemCase& c) {
       c.lengths_q.push_back(d.chance(4) ? 0 : d.in(1, 70));
       c.lengths_k.push_back(d.chance(4) ? 0 : d.in(1, 90));
     }
+  if (c.options.lengths == Lengths::packed) c.batches = static_cast<std::int64_t>(c.lengths_q.size());
 }
 
 Schedule draw_schedule(Draw& d, const ProblemCase& c, const Target& t) {

@@ -46,8 +46,7 @@ TEST_CASE("an entry is one readable folder and nothing else is left") {
   ask(cache, "some text");
   CHECK(names_in(place.str()) == std::vector<std::string>{key_of("some text").folder_name()});
   fs::path entry = entry_path(place.str(), "some text");
-  CHECK(names_in(entry) ==
-        std::vector<std::string>{"compile.log", "kernel.ir", "kernel.ll", "kernel.o", "meta.yaml"});
+  CHECK(names_in(entry) == std::vector<std::string>{"compile.log", "kernel.ir", "kernel.ll", "kernel.o", "meta.yaml"});
   CHECK(read_text(entry / "kernel.ll") == "; some text\n");
   CHECK_THAT(read_text(entry / "meta.yaml"), ContainsSubstring("[\"compiler\", \"LLVM 19.1.7\"]"));
   CHECK((fs::status(entry).permissions() & fs::perms::mask) == fs::perms::owner_all);

@@ -17,12 +17,34 @@ const std::vector<std::pair<std::string, Damage>>& damages() {
       {"cut to one byte", [](const fs::path& f) { write_text(f, read_text(f).substr(0, 1)); }},
       {"cut in half", [](const fs::path& f) { write_text(f, read_text(f).substr(0, read_text(f).size() / 2)); }},
       {"one byte more", [](const fs::path& f) { write_text(f, read_text(f) + "x"); }},
-      {"first byte flipped", [](const fs::path& f) { std::string t = read_text(f); t[0] ^= 1; write_text(f, t); }},
-      {"last byte flipped", [](const fs::path& f) { std::string t = read_text(f); t.back() ^= 64; write_text(f, t); }},
+      {"first byte flipped",
+       [](const fs::path& f) {
+         std::string t = read_text(f);
+         t[0] ^= 1;
+         write_text(f, t);
+       }},
+      {"last byte flipped",
+       [](const fs::path& f) {
+         std::string t = read_text(f);
+         t.back() ^= 64;
+         write_text(f, t);
+       }},
       {"removed", [](const fs::path& f) { fs::remove(f); }},
-      {"a folder instead", [](const fs::path& f) { fs::remove(f); fs::create_directories(f / "x"); }},
-      {"a link instead", [](const fs::path& f) { fs::rename(f, f.string() + "2"); fs::create_symlink(f.string() + "2", f); }},
-      {"a pipe instead", [](const fs::path& f) { fs::remove(f); mkfifo(f.c_str(), 0600); }},
+      {"a folder instead",
+       [](const fs::path& f) {
+         fs::remove(f);
+         fs::create_directories(f / "x");
+       }},
+      {"a link instead",
+       [](const fs::path& f) {
+         fs::rename(f, f.string() + "2");
+         fs::create_symlink(f.string() + "2", f);
+       }},
+      {"a pipe instead",
+       [](const fs::path& f) {
+         fs::remove(f);
+         mkfifo(f.c_str(), 0600);
+       }},
   };
   return all;
 }
@@ -79,7 +101,10 @@ TEST_CASE("something else at the place of an entry is replaced") {
   fs::path path = entry_path(place.str(), "a");
   SECTION("a file") { write_text(path, "x"); }
   SECTION("an empty folder") { fs::create_directory(path); }
-  SECTION("a folder of other things") { fs::create_directories(path / "deep/er"); write_text(path / "x", "y"); }
+  SECTION("a folder of other things") {
+    fs::create_directories(path / "deep/er");
+    write_text(path / "x", "y");
+  }
   SECTION("a link to a good entry elsewhere") {
     ScratchPlace other;
     fill(other.str(), "a");

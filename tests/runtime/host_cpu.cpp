@@ -25,8 +25,13 @@ TEST_CASE("the system's own list of flags agrees with ours") {
     if (line.starts_with("flags")) flags = line + " ";
   if (flags.empty()) ATTILE_SKIP("/proc/cpuinfo lists no flags");
   HostCpu host = detect_host_cpu();
-  for (auto [ours, theirs] : {std::pair{"avx2", "avx2"}, {"fma", "fma"}, {"f16c", "f16c"}, {"avx512f", "avx512f"},
-                              {"avx512vl", "avx512vl"}, {"avx512bf16", "avx512_bf16"}, {"avx512fp16", "avx512_fp16"}}) {
+  for (auto [ours, theirs] : {std::pair{"avx2", "avx2"},
+                              {"fma", "fma"},
+                              {"f16c", "f16c"},
+                              {"avx512f", "avx512f"},
+                              {"avx512vl", "avx512vl"},
+                              {"avx512bf16", "avx512_bf16"},
+                              {"avx512fp16", "avx512_fp16"}}) {
     CAPTURE(ours);
     CHECK(host.has(ours) == (flags.find(std::string(" ") + theirs + " ") != std::string::npos));
   }

@@ -31,8 +31,12 @@ TEST_CASE("without variables every option has its default") {
 }
 
 TEST_CASE("variables set options and an empty one counts as unset") {
-  Options options = from({{"ATTILE_CACHE_DIR", "/a b/größe"}, {"ATTILE_CACHE", "readonly"}, {"ATTILE_CACHE_SIZE", "3M"},
-                          {"ATTILE_THREADS", "7"}, {"ATTILE_CPU", "x86-64-v3"}, {"ATTILE_LOG", ""}});
+  Options options = from({{"ATTILE_CACHE_DIR", "/a b/größe"},
+                          {"ATTILE_CACHE", "readonly"},
+                          {"ATTILE_CACHE_SIZE", "3M"},
+                          {"ATTILE_THREADS", "7"},
+                          {"ATTILE_CPU", "x86-64-v3"},
+                          {"ATTILE_LOG", ""}});
   CHECK(options.cache_dir == "/a b/größe");
   CHECK(options.cache == CacheMode::readonly);
   CHECK(options.cache_bytes == 3u << 20);
@@ -43,11 +47,17 @@ TEST_CASE("variables set options and an empty one counts as unset") {
 }
 
 TEST_CASE("a variable with a meaningless value is refused with the allowed ones") {
-  auto [name, value] = GENERATE(values<std::pair<const char*, const char*>>(
-      {{"ATTILE_CACHE", "yes"}, {"ATTILE_CACHE_SIZE", "many"}, {"ATTILE_CACHE_SIZE", "5 M"},
-       {"ATTILE_CACHE_SIZE", "99999999999T"}, {"ATTILE_CACHE_SIZE", "-1"}, {"ATTILE_THREADS", "0"},
-       {"ATTILE_THREADS", "-3"}, {"ATTILE_THREADS", "4x"}, {"ATTILE_THREADS", "99999999999999999999"},
-       {"ATTILE_CPU", "sparc"}, {"ATTILE_LOG", "loud"}}));
+  auto [name, value] = GENERATE(values<std::pair<const char*, const char*>>({{"ATTILE_CACHE", "yes"},
+                                                                             {"ATTILE_CACHE_SIZE", "many"},
+                                                                             {"ATTILE_CACHE_SIZE", "5 M"},
+                                                                             {"ATTILE_CACHE_SIZE", "99999999999T"},
+                                                                             {"ATTILE_CACHE_SIZE", "-1"},
+                                                                             {"ATTILE_THREADS", "0"},
+                                                                             {"ATTILE_THREADS", "-3"},
+                                                                             {"ATTILE_THREADS", "4x"},
+                                                                             {"ATTILE_THREADS", "99999999999999999999"},
+                                                                             {"ATTILE_CPU", "sparc"},
+                                                                             {"ATTILE_LOG", "loud"}}));
   CAPTURE(name, value);
   try {
     from({{name, value}});

@@ -57,7 +57,9 @@ TEST_CASE("the number of workers can change between calls") {
     Workers workers(count);
     CHECK(worker_count() == count);
     std::atomic<bool> wrong{false};
-    parallel_for(500, [&](std::int64_t, int worker) { if (worker >= count) wrong = true; });
+    parallel_for(500, [&](std::int64_t, int worker) {
+      if (worker >= count) wrong = true;
+    });
     CHECK_FALSE(wrong);
   }
   CHECK_THROWS_AS(set_worker_count(-1), Error);

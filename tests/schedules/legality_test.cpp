@@ -39,8 +39,10 @@ const std::vector<Illegal>& illegal_plans() {
       {[](Plan& p) { p.schedule.splits = 0; }, "splits is 0"},
       {[](Plan& p) { p.schedule.splits = 1025; }, "splits is 1025"},
       {[](Plan& p) { p.schedule.pack_group = true; }, "the group is 1"},
-      {[](Plan& p) { p.schedule.lanes = Lanes::positions, p.schedule.tile_rows = 17; }, "tile_rows 17 is more than the 16"},
-      {[](Plan& p) { p.schedule.order = Order::keys_outer, p.schedule.splits = 2; }, "keys_outer streams all keys itself"},
+      {[](Plan& p) { p.schedule.lanes = Lanes::positions, p.schedule.tile_rows = 17; },
+       "tile_rows 17 is more than the 16"},
+      {[](Plan& p) { p.schedule.order = Order::keys_outer, p.schedule.splits = 2; },
+       "keys_outer streams all keys itself"},
       {[](Plan& p) {
          p.schedule.order = Order::keys_outer;
          p.schedule.lanes = Lanes::positions;
@@ -63,6 +65,17 @@ const std::vector<Illegal>& illegal_plans() {
          p.schedule.tile_rows = 8;
        },
        "a selection (top_k) needs lanes: rows"},
+      {[](Plan& p) {
+         p.algorithm = attention_with([](auto& o) { o.top_k = 4; });
+         p.problem = problem_for(p.algorithm);
+         p.schedule.splits = 2;
+       },
+       "splits is 2, and for the merge of a selection"},
+      {[](Plan& p) {
+         p.algorithm = split(attention_with([](auto& o) { o.top_k = 4, o.top_k_outputs = true; })).merge;
+         p.problem = problem_for(p.algorithm);
+       },
+       "selects among the selections of parts"},
   };
   return list;
 }

@@ -38,8 +38,8 @@ std::vector<Algorithm> algorithms() {
 
 // The problem that an entry is meant for.
 Problem problem_of(const Algorithm& a, const ScheduleMatch& m) {
-  Problem p = problem_for(a, m.dtype.empty() ? DType::float32 : m.dtype.front(), std::min<std::int64_t>(m.head_dim_to, 128),
-                          std::min<std::int64_t>(m.head_dim_to, 128));
+  Problem p = problem_for(a, m.dtype.empty() ? DType::float32 : m.dtype.front(),
+                          std::min<std::int64_t>(m.head_dim_to, 128), std::min<std::int64_t>(m.head_dim_to, 128));
   p.few_rows = m.few_rows.value_or(false);
   p.group = m.grouped.value_or(false) ? 4 : 1;
   return p;
@@ -89,7 +89,8 @@ TEST_CASE("a default schedule is legal for every head dim, type and target") {
 
 TEST_CASE("a default schedule is legal for every head dim") {
   const Algorithm a = attention(AttentionOptions{});
-  for (std::int64_t d = 1; d <= 1024; ++d) check_default(a, problem_for(a, DType::float32, d, d), target_from_name("x86-64-v3"));
+  for (std::int64_t d = 1; d <= 1024; ++d)
+    check_default(a, problem_for(a, DType::float32, d, d), target_from_name("x86-64-v3"));
 }
 
 TEST_CASE("an impossible wish is made legal with as little change as needed") {

@@ -1,4 +1,4 @@
-#include "tests/support/guarded_tensor.h"
+#include "tests/numeric/guarded_tensor.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
