@@ -28,6 +28,7 @@ Frame::Frame(const ir::Kernel& k, const ir::Context& c, bool split_stream)
       f(module, fmt::format("void @{}(ptr noalias %args, i64 %task, ptr noalias %scratch)", k.name)),
       args(f),
       split(split_stream) {
+  module.avx512 = c.target.vector_bytes == 64;
   module.attributes = fmt::format("nounwind \"target-cpu\"=\"{}\" \"target-features\"=\"{}\" \"prefer-vector-width\"=\"{}\"",
                                   c.target.llvm_cpu, c.target.llvm_features, c.target.vector_bytes * 8);
 }

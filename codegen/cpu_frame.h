@@ -42,6 +42,7 @@ struct Place {
   Val tile_row, tile_rows;                // first row of the task's tile, number of valid rows
   Val panel, row, rows;                   // current panel: number, first row, valid rows
   Val position, positions;                // current tile of the stream: first position, valid positions
+  Val tile_offset;                        // of `position` in the packed tile: not 0 where a panel sees only part of it
   Val part;                               // part of the stream, if it is split
 };
 

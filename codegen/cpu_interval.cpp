@@ -71,7 +71,20 @@ Truth IntervalEmitter::compare(const Node& n) {
   return {f_.binary("xor", points, yes), f_.binary("xor", overlap, yes)};
 }
 
+void IntervalEmitter::hoist(const Expr& e) {
+  if (e->kind == Kind::integer && !has_free_dim(e, frame_.context.algorithm.streamed)) {
+    hoisted_[e.get()] = interval(e);
+    return;
+  }
+  for (const Expr& arg : e->args) hoist(arg);
+}
+
 Interval IntervalEmitter::interval(const Expr& e) {
+  const auto it = hoisted_.find(e.get());
+  return it != hoisted_.end() ? it->second : compute_interval(e);
+}
+
+Interval IntervalEmitter::compute_interval(const Expr& e) {
   if (is_uniform_here(e)) {
     const Val exact = expr_.emit(e).front();
     return {exact, exact};

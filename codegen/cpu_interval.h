@@ -25,6 +25,11 @@ class IntervalEmitter {
   IntervalEmitter(Frame& frame, ExprEmitter& expr, const Region& region) : frame_(frame), f_(frame.f), expr_(expr), region_(region) {}
   Truth truth(const Expr& predicate);
 
+  // For a loop over stretches of positions with the same rows: emits what the positions do not change, once…
+  void hoist(const Expr& e);
+  // …and moves the region along.
+  void set_positions(const Val& first, const Val& count) { region_.position = first, region_.positions = count; }
+
  private:
   bool is_uniform_here(const Expr& e) const;
   Interval interval(const Expr& e);
@@ -35,10 +40,13 @@ class IntervalEmitter {
   Val low_of(const Val& a, const Val& b) { return f_.min(a, b); }
   Val high_of(const Val& a, const Val& b) { return f_.max(a, b); }
 
+  Interval compute_interval(const Expr& e);
+
   Frame& frame_;
   Function& f_;
   ExprEmitter& expr_;
   Region region_;
+  std::map<const Node*, Interval> hoisted_;
 };
 
 }  // namespace attile::llvm_text

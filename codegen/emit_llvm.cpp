@@ -1,5 +1,7 @@
 #include "codegen/emit_llvm.h"
 
+#include <algorithm>
+
 #include "codegen/cpu_interval.h"
 #include "codegen/lane_form.h"
 #include "dsl/derive.h"
@@ -168,32 +170,64 @@ class Emitter {
       scoped([&] {
         at_.position = position;
         at_.positions = f_.min(f_.sub(to, position), i64(tile));
+        at_.tile_offset = i64(0);
         if (op.skip_unless.empty()) return block(op.body);
-        const Truth seen = truth(op.skip_unless, {at_.tile_row, at_.tile_rows, at_.position, at_.positions});
+        const Truth seen = intervals({at_.tile_row, at_.tile_rows, at_.position, at_.positions}).truth(op.skip_unless);
         f_.if_else(seen.possible, [&] { scoped([&] { block(op.body); }); });
       });
     });
   }
 
-  Truth truth(const Expr& predicate, const Region& region) {
-    return IntervalEmitter(frame_, form_->expr(), region).truth(predicate);
-  }
-
   void visibility(const ir::Visibility& op) {
-    const Truth seen = truth(op.predicate, {at_.row, at_.rows, at_.position, at_.positions});
-    const auto body = [&](const ir::Block& statements) { return [&] { scoped([&] { block(statements); }); }; };
+    IntervalEmitter whole = intervals({at_.row, at_.rows, at_.position, at_.positions});
+    const Truth seen = whole.truth(op.predicate);
     f_.if_else(seen.possible, [&] {
-      f_.if_else(seen.certain, body(op.plain), [&] {
-        if (op.guarded.empty()) return body(op.masked)();
-        Val bad;
-        for (const ir::Value v : op.watched) {
-          const Val this_bad = form_->not_finite(v);
-          bad = bad.empty() ? this_bad : f_.binary("or", bad, this_bad);
-        }
-        f_.if_else(bad, body(op.guarded), body(op.masked));
-      });
+      f_.if_else(seen.certain, [&] { scoped([&] { block(op.plain); }); }, [&] { scoped([&] { mixed(op); }); });
     });
   }
+
+  // Part of the tile is hidden: work on the stretch of it that the panel can see at all.
+  void mixed(const ir::Visibility& op) {
+    const Place before = at_;
+    narrow(op.predicate);
+    Val bad;
+    for (const ir::Value v : op.watched) {
+      const Val this_bad = form_->not_finite(v);
+      bad = bad.empty() ? this_bad : f_.binary("or", bad, this_bad);
+    }
+    const auto body = [&](const ir::Block& statements) { return [&] { scoped([&] { block(statements); }); }; };
+    if (op.guarded.empty())
+      body(op.masked)();
+    else
+      f_.if_else(bad, body(op.guarded), body(op.masked));
+    at_ = before;
+  }
+
+  // Drops leading and trailing chunks of positions that are wholly hidden. Chunks keep the blocks of packed tiles.
+  void narrow(const Expr& predicate) {
+    const std::int64_t chunk = std::max(frame_.context.schedule.block, 16);
+    const Var first = f_.variable("i64"), end = f_.variable("i64");
+    f_.set(first, at_.positions);
+    f_.set(end, i64(0));
+    IntervalEmitter part = intervals({at_.row, at_.rows, at_.position, i64(1)});
+    part.hoist(predicate);
+    f_.loop(i64(0), at_.positions, chunk, [&](Val offset) {
+      scoped([&] {
+        const Val count = f_.min(f_.sub(at_.positions, offset), i64(chunk));
+        part.set_positions(f_.add(at_.position, offset), count);
+        f_.if_else(part.truth(predicate).possible, [&] {
+          f_.set(first, f_.min(f_.get(first), offset));
+          f_.set(end, f_.add(offset, count));
+        });
+      });
+    });
+    const Val skipped = f_.min(f_.get(first), f_.get(end));   // nothing seen after all: an empty stretch
+    at_.positions = f_.sub(f_.get(end), skipped);
+    at_.position = f_.add(at_.position, skipped);
+    at_.tile_offset = skipped;
+  }
+
+  IntervalEmitter intervals(const Region& region) { return IntervalEmitter(frame_, form_->expr(), region); }
 
   Frame frame_;
   Function& f_;

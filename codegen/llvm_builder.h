@@ -39,6 +39,7 @@ struct Module {
   std::vector<std::string> functions;
   std::set<std::string> function_names;
   std::string attributes;   // body of `attributes #0 = { … }`
+  bool avx512 = false;      // its intrinsics on 16 floats may be used
   std::string text() const;
 };
 

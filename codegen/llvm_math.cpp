@@ -24,21 +24,37 @@ struct Math {
 
 }  // namespace
 
+// 2^t with AVX-512: t minus its floor by vreduceps, a polynomial on [0, 1), times 2^floor(t) by vscalefps, which is
+// total: −inf gives 0, NaN stays. Both polynomials are minimax with constant term 1, so that exp(0) is exactly 1.
+static Val exp2_avx512(Function& f, const Val& t) {
+  const Math m{f, 16};
+  const Val all{"-1", "i16"}, current{"4", "i32"};   // every lane, current rounding mode
+  const Val r = f.call(t.type, "llvm.x86.avx512.mask.reduce.ps.512", {t, i32(9), {"poison", t.type}, all, current});
+  const Val p = m.polynomial(r, {1.867129816673696e-3, 9.017030708491802e-3, 5.579991266131401e-2, 2.4016444385051727e-1,
+                                 6.931512951850891e-1, 1.0});
+  return f.call(t.type, "llvm.x86.avx512.mask.scalef.ps.512", {p, t, {"poison", t.type}, all, current});
+}
+
 // 2^t by splitting t into n + r, |r| ≤ 1/2: adding 1.5·2^23 + 127 leaves n + 127 in the low bits, which shifted
 // up are the float 2^n. The product with it keeps a NaN.
-Val emit_exp(Function& f, const Val& x) {
-  const Math m{f, lanes_of(x.type)};
-  const Val t = f.binary("fmul", x, m.real(1.4426950408889634));
+static Val exp2_generic(Function& f, const Val& t) {
+  const Math m{f, lanes_of(t.type)};
   const Val low = f.select(f.compare("fcmp olt", t, m.real(-126)), m.real(-126), t);
   const Val clamped = f.select(f.compare("fcmp ogt", low, m.real(128)), m.real(128), low);
   const Val magic = m.real(12582912.0 + 127.0);
   const Val shifted = f.binary("fadd", clamped, magic);
   const Val r = f.binary("fsub", clamped, f.binary("fsub", shifted, magic));
-  const Val p = m.polynomial(r, {1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2,
-                                 2.402264791363012e-1, 6.931472028550421e-1, 1.0});
+  const Val p = m.polynomial(r, {1.3264715671539307e-3, 9.671512991189957e-3, 5.550733953714371e-2, 2.4022242426872253e-1,
+                                 6.931470036506653e-1, 1.0});
   const Val exponent = f.binary("shl", f.cast("bitcast", shifted, m.ints()), m.bits(23));
   const Val value = f.binary("fmul", p, f.cast("bitcast", exponent, m.floats()));
   return f.select(f.compare("fcmp uge", t, m.real(-126)), value, m.real(0));
+}
+
+Val emit_exp(Function& f, const Val& x) {
+  const Math m{f, lanes_of(x.type)};
+  const Val t = f.binary("fmul", x, m.real(1.4426950408889634));
+  return f.module().avx512 && m.lanes == 16 ? exp2_avx512(f, t) : exp2_generic(f, t);
 }
 
 // x = 2^e·m with m in [√½, √2); log m by the odd series in (m−1)/(m+1).

@@ -36,7 +36,7 @@ class PositionLanes final : public LaneForm {
     const Algorithm& a = frame_.context.algorithm;
     if (dim == batch) return {frame_.at.sequence};
     if (dim == kv_head) return {frame_.group_in_rows() ? frame_.at.head : frame_.kv_head_of(frame_.at.head)};
-    if (dim == head) return {frame_.row_head(row_number())};
+    if (dim == head) return {frame_.group_in_rows() ? frame_.row_head(row_number()) : frame_.at.head};
     if (dim == a.parallel) return {frame_.row_index(row_number())};
     if (dim == a.streamed) return {positions_};
     if (dim == slot) return {slot_};

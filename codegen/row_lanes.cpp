@@ -90,14 +90,18 @@ class RowLanes final : public LaneForm {
     const bool pairs = op.kind == ir::MmaKind::pair_dot;
     const std::string callee = score_function(frame_.module, shape_, frame_.kernel[op.b].cols, pairs);
     const Val blocks = f_.udiv(f_.add(frame_.at.positions, i64(shape_.block - 1)), i64(shape_.block));
-    f_.call_void(callee, {panel_address(op.a), memory_.at(op.b.id), stream_memory(op.dst), blocks});
+    const std::int64_t block_units = columns_of_tile(op.b, pairs) * shape_.block;
+    const Val first = f_.mul(f_.udiv(frame_.at.tile_offset, i64(shape_.block)), i64(block_units));
+    f_.call_void(callee, {panel_address(op.a), f_.gep("float", memory_.at(op.b.id), first), stream_memory(op.dst), blocks});
   }
   void sum(const ir::SumMma& op) override {
     const bool pairs = op.kind == ir::MmaKind::pair_dot;
     const auto make = op.guarded ? guarded_sum_function : sum_function;
     const std::string callee = make(frame_.module, shape_, frame_.kernel[op.v].cols, tile_keys(), pairs);
     const Val steps = pairs ? f_.binary("lshr", f_.add(frame_.at.positions, i64(1)), i64(1)) : frame_.at.positions;
-    f_.call_void(callee, {stream_memory(op.p), memory_.at(op.v.id), panel_address(op.acc), steps});
+    const Val offset = pairs ? f_.binary("lshr", frame_.at.tile_offset, i64(1)) : frame_.at.tile_offset;
+    const Val v = f_.gep("float", memory_.at(op.v.id), f_.mul(offset, i64(shape_.block)));
+    f_.call_void(callee, {stream_memory(op.p), v, panel_address(op.acc), steps});
   }
   Val not_finite(ir::Value v) override {
     return f_.compare("icmp ne", f_.load("i8", flags_.at(v.id), 1), {"0", "i8"});
@@ -228,6 +232,10 @@ class RowLanes final : public LaneForm {
     const std::int64_t cols = streamed ? (decl.cols + shape_.block) / shape_.block * shape_.block : decl.cols + 1;
     memory_[id] = frame_.reserve(rows * cols * 4);
     if (decl.layout == ir::Layout::column_blocks || decl.layout == ir::Layout::column_pairs) flags_[id] = frame_.reserve(1);
+  }
+  std::int64_t columns_of_tile(ir::Value v, bool pairs) const {
+    const std::int64_t cols = frame_.kernel[v].cols;
+    return pairs ? (cols + 1) / 2 : cols;
   }
   // Units of four bytes a column takes in a panel: two bf16 of a pair share one.
   std::int64_t columns_of(ir::Value v) const {

@@ -15,14 +15,16 @@ ATTILE_API std::int64_t panel_rows(const Schedule& s, const Target& t);
 // the row operand, one broadcast.
 ATTILE_API std::int64_t product_registers(const Schedule& s);
 
-// Bytes of fast memory that one worker needs, by what they hold. An upper bound: element-wise tiles that fusion
-// removes are counted. tests/codegen compares it with what is laid out.
+// Bytes of fast memory that one worker needs, by what they hold, four an element. An upper bound but for row values
+// and tables of a few KiB: tiles are counted with their padding, and element-wise tiles that fusion removes are
+// counted too. A test of codegen compares it with what is laid out.
 struct Footprint {
-  std::int64_t row_operands = 0;     // q, packed: tile_rows × D
-  std::int64_t stream_operands = 0;  // k and v, packed: tile_keys × D each; nothing with lanes: positions
+  std::int64_t row_operands = 0;     // q, packed: tile_rows × (D + 1)
+  std::int64_t stream_operands = 0;  // k and v, packed in blocks: tile_keys × D each; none with lanes: positions
   std::int64_t stream_tiles = 0;     // scores and weights: panel_rows × tile_keys each
-  std::int64_t states = 0;           // tile_rows × columns each
-  std::int64_t total() const { return row_operands + stream_operands + stream_tiles + states; }
+  std::int64_t states = 0;           // tile_rows × (columns + 1) each
+  std::int64_t results = 0;          // outputs computed from states, and rows gathered for them: panel_rows × columns
+  std::int64_t total() const { return row_operands + stream_operands + stream_tiles + states + results; }
 };
 ATTILE_API Footprint footprint(const Algorithm& a, const Problem& p, const Schedule& s, const Target& t);
 

@@ -95,7 +95,6 @@ void check_lanes(const Case& c, Reasons& reasons) {
     if (!state.payload.empty())
       reasons.push_back(
           fmt::format("'{}' selects among the selections of parts, for which no schedule is built yet", state.name));
-  if (selection_count(c.a) > 0 && c.s.lanes != Lanes::rows) reasons.push_back("a selection (top_k) needs lanes: rows");
 }
 
 void check_order_and_splits(const Case& c, Reasons& reasons) {
@@ -118,9 +117,9 @@ void check_scratch(const Case& c, Reasons& reasons) {
   if (f.total() > scratch_limit)
     reasons.push_back(
         fmt::format("the tiles of a worker take {} KiB (row operands {}, stream operands {}, scores and weights {}, "
-                    "states {}), and the limit is {} KiB",
+                    "states {}, results {}), and the limit is {} KiB",
                     f.total() >> 10, f.row_operands >> 10, f.stream_operands >> 10, f.stream_tiles >> 10,
-                    f.states >> 10, scratch_limit >> 10));
+                    f.states >> 10, f.results >> 10, scratch_limit >> 10));
 }
 
 }  // namespace

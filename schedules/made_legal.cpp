@@ -15,7 +15,6 @@ int round_down(int value, std::int64_t step) {
 // Choices that this algorithm, problem or target does not offer.
 void drop_unavailable(const Algorithm& a, const Problem& p, Schedule& s, const Target& t) {
   const std::vector<Operand> operands = product_operands(a);
-  if (selection_count(a) > 0) s.lanes = Lanes::rows;
   if (std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.own_rows; })) {
     s.lanes = Lanes::positions;
     s.tile_rows = 1;

@@ -56,6 +56,16 @@ Dims compiled_dims(const Algorithm& a) {
   return out;
 }
 
+Dims gathered_dims(const Algorithm& a, const Expr& e) {
+  Dims out;
+  std::set<const Node*> seen;
+  visit_nodes(e, seen, [&](const Node& n) {
+    const Dim* feature = n.op == Op::dot && n.dim == slot ? feature_of(a, n.dims) : nullptr;
+    if (feature) out.push_back(*feature);
+  });
+  return out;
+}
+
 int selection_count(const Algorithm& a) {
   for (const StateDecl& s : a.states)
     if (s.kind == StateKind::selection) return s.count;

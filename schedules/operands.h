@@ -23,6 +23,9 @@ ATTILE_API std::vector<Operand> product_operands(const Algorithm& a);
 // the parallel, the streamed and `slot`. Sorted by name.
 ATTILE_API Dims compiled_dims(const Algorithm& a);
 
+// The feature dim of each sum over the slots of a selection in `e`: rows of a tensor that are gathered.
+ATTILE_API Dims gathered_dims(const Algorithm& a, const Expr& e);
+
 // The k of the algorithm's selection; 0 without one.
 ATTILE_API int selection_count(const Algorithm& a);
 

@@ -1,5 +1,7 @@
 #include "codegen/passes/place.h"
 
+#include <algorithm>
+
 #include "codegen/walk.h"
 
 namespace attile::ir {
@@ -7,11 +9,16 @@ namespace {
 
 struct Placer {
   Kernel& kernel;
-  const Schedule& schedule;
+  const Context& context;
+  const Schedule& schedule = context.schedule;
   const bool rows = schedule.lanes == Lanes::rows;
 
+  bool is_streamed(Value v) const {
+    const InputDecl* input = context.algorithm.find_input(kernel[v].name);
+    return std::find(input->dims.begin(), input->dims.end(), context.algorithm.streamed) != input->dims.end();
+  }
   void operand(Value v, Layout packed, Layout pairs) {
-    kernel[v].space = rows || kernel[v].rows == schedule.tile_rows ? Space::tile : Space::global;
+    kernel[v].space = rows || !is_streamed(v) ? Space::tile : Space::global;
     kernel[v].layout = !rows ? Layout::plain : schedule.bf16_dot ? pairs : packed;
     if (rows && schedule.bf16_dot) kernel[v].element = Element::bf16;
   }
@@ -36,7 +43,7 @@ struct Placer {
 Kernel place(Kernel kernel, const Context& context) {
   const Layout natural = context.schedule.lanes == Lanes::rows ? Layout::row_panels : Layout::plain;
   for (ValueDecl& v : kernel.values) v.layout = natural;
-  Placer placer{kernel, context.schedule};
+  Placer placer{kernel, context};
   walk(kernel.body, [&](const Stmt& s) { placer.visit(s); });
   // What stays in global memory is read there by its product.
   remove_everywhere(kernel.body, [&](const Stmt& s) {
