@@ -44,6 +44,7 @@ struct Place {
   Val position, positions;                // current tile of the stream: first position, valid positions
   Val tile_offset;                        // of `position` in the packed tile: not 0 where a panel sees only part of it
   Val part;                               // part of the stream, if it is split
+  Val first_packed_tile, packed_tile;     // pack_ahead: number of the sequence's first and of the current tile
 };
 
 struct Frame {

@@ -24,6 +24,19 @@ class Emitter {
 
   EmittedKernel run() {
     locate_task([&] { block(frame_.kernel.body); });
+    return finished();
+  }
+  EmittedKernel run_packing(std::vector<PackedOperand>& packed) {
+    locate_key_tile([&] { block(frame_.kernel.body); });
+    for (std::size_t i = 0; i < frame_.kernel.values.size(); ++i)
+      packed.push_back({"work." + frame_.kernel.values[i].name, form_->packed_bytes(ir::Value{static_cast<int>(i)})});
+    EmittedKernel out = finished();
+    out.per_key_tile = true;
+    return out;
+  }
+
+ private:
+  EmittedKernel finished() {
     f_.finish();
     EmittedKernel out;
     out.name = frame_.kernel.name;
@@ -36,8 +49,6 @@ class Emitter {
     out.per_part = frame_.split;
     return out;
   }
-
- private:
 
   // task → part, row tile, head, sequence; then the lengths of that sequence and the rows of the tile.
   void locate_task(const Function::Body& body) {
@@ -54,6 +65,7 @@ class Emitter {
     at_.sequence = f_.udiv(rest, heads);
     if (frame_.context.schedule.longest_first) row_tile = f_.sub(f_.sub(row_tiles, i64(1)), row_tile);
     row_tile = locate_sequence(row_tile);
+    if (frame_.context.schedule.pack_ahead) at_.first_packed_tile = first_packed_tile(frame_.group_in_rows() ? at_.head : frame_.kv_head_of(at_.head));
     at_.position_length = frame_.context.algorithm.streamed == part ? frame_.args.size("parts") : at_.key_length;
     const std::int64_t tile_rows = frame_.context.schedule.tile_rows;
     const Val group = i64(frame_.group_in_rows() ? frame_.context.problem.group : 1);
@@ -63,48 +75,85 @@ class Emitter {
     f_.if_else(f_.compare("icmp sgt", at_.tile_rows, i64(0)), body);
   }
 
+  // Packed tiles are numbered kv head by kv head, in a sequence's own order.
+  Val first_packed_tile(const Val& kv) {
+    const Val tiles = frame_.args.size("key_tiles");
+    if (frame_.context.algorithm.lengths != Lengths::packed)
+      return f_.mul(f_.add(f_.mul(at_.sequence, frame_.args.size("kv_heads")), kv), tiles);
+    return f_.add(f_.mul(kv, tiles), first_tile_of("cu_seqlens_k", at_.sequence, 1, frame_.context.schedule.tile_keys));
+  }
+
+  // A packing task: task → tile of the stream, kv head, sequence.
+  void locate_key_tile(const Function::Body& body) {
+    const std::int64_t tile_keys = frame_.context.schedule.tile_keys;
+    const Val tiles = frame_.args.size("key_tiles"), kv_heads = frame_.args.size("kv_heads");
+    Val tile = f_.urem({"%task", "i64"}, tiles);
+    const Val rest = f_.udiv({"%task", "i64"}, tiles);
+    const Val kv = f_.urem(rest, kv_heads);
+    at_.head = frame_.group_in_rows() ? kv : f_.mul(kv, i64(frame_.context.problem.group));
+    at_.sequence = f_.udiv(rest, kv_heads);
+    at_.row_start = at_.position_start = i64(0);
+    at_.key_length = frame_.args.size("positions");
+    at_.packed_tile = {"%task", "i64"};
+    if (frame_.context.algorithm.lengths == Lengths::packed) {
+      at_.sequence = sequence_of(tile, "cu_seqlens_k", 1, tile_keys);
+      tile = f_.sub(tile, first_tile_of("cu_seqlens_k", at_.sequence, 1, tile_keys));
+      at_.position_start = bound_of("cu_seqlens_k", at_.sequence);
+      at_.key_length = f_.sub(bound_of("cu_seqlens_k", f_.add(at_.sequence, i64(1))), at_.position_start);
+    } else if (frame_.context.algorithm.lengths == Lengths::used) {
+      at_.key_length = used_length();
+    }
+    at_.position = f_.mul(tile, i64(tile_keys));
+    at_.positions = f_.min(f_.sub(at_.key_length, at_.position), i64(tile_keys));
+    f_.if_else(f_.compare("icmp sgt", at_.positions, i64(0)), body);
+  }
+
   // Lengths and starts of the sequence; returns the row tile's number within it.
   Val locate_sequence(const Val& row_tile) {
     const Lengths lengths = frame_.context.algorithm.lengths;
     at_.row_start = at_.position_start = i64(0);
     if (lengths == Lengths::packed) return locate_packed(row_tile);
     at_.row_length = frame_.args.size("rows");
-    at_.key_length = frame_.args.size("positions");
-    if (lengths == Lengths::used) {
-      const Val address = f_.gep("i32", frame_.args.data("kv_lens"), f_.mul(at_.sequence, frame_.args.stride("kv_lens", 0)));
-      at_.key_length = f_.cast("sext", f_.load("i32", address, 4), "i64");
-    }
+    at_.key_length = lengths == Lengths::used ? used_length() : frame_.args.size("positions");
     return row_tile;
   }
+  Val used_length() {
+    const Val address = f_.gep("i32", frame_.args.data("kv_lens"), f_.mul(at_.sequence, frame_.args.stride("kv_lens", 0)));
+    return f_.cast("sext", f_.load("i32", address, 4), "i64");
+  }
 
-  // Sequence s owns the row tiles from floor(start_s / B_q) + s on: a grid of ceil(total / B_q) + sequences tiles
-  // covers all, and a binary search finds the owner.
-  Val locate_packed(const Val& row_tile) {
-    const std::int64_t group = frame_.group_in_rows() ? frame_.context.problem.group : 1;
-    const auto bound = [&](const char* tensor, const Val& s) {
-      const Val address = f_.gep("i32", frame_.args.data(tensor), f_.mul(s, frame_.args.stride(tensor, 0)));
-      return f_.cast("sext", f_.load("i32", address, 4), "i64");
-    };
-    const auto first_tile = [&](const Val& s) {
-      return f_.add(f_.udiv(f_.mul(bound("cu_seqlens_q", s), i64(group)), i64(frame_.context.schedule.tile_rows)), s);
-    };
+  // Sequence s owns the tiles from floor(start_s · scale / tile) + s on: a grid of floor(total · scale / tile) +
+  // sequences tiles covers all, and a binary search finds the owner.
+  Val bound_of(const char* tensor, const Val& s) {
+    const Val address = f_.gep("i32", frame_.args.data(tensor), f_.mul(s, frame_.args.stride(tensor, 0)));
+    return f_.cast("sext", f_.load("i32", address, 4), "i64");
+  }
+  Val first_tile_of(const char* tensor, const Val& s, std::int64_t scale, std::int64_t tile) {
+    return f_.add(f_.udiv(f_.mul(bound_of(tensor, s), i64(scale)), i64(tile)), s);
+  }
+  Val sequence_of(const Val& tile_number, const char* tensor, std::int64_t scale, std::int64_t tile) {
     const Var low = f_.variable("i64"), high = f_.variable("i64");
     f_.set(low, i64(0));
     f_.set(high, frame_.args.size("sequences"));
     f_.while_loop([&] { return f_.compare("icmp sgt", f_.sub(f_.get(high), f_.get(low)), i64(1)); },
                   [&] {
                     const Val middle = f_.binary("lshr", f_.add(f_.get(low), f_.get(high)), i64(1));
-                    const Val right = f_.compare("icmp sle", first_tile(middle), row_tile);
+                    const Val right = f_.compare("icmp sle", first_tile_of(tensor, middle, scale, tile), tile_number);
                     f_.set(low, f_.select(right, middle, f_.get(low)));
                     f_.set(high, f_.select(right, f_.get(high), middle));
                   });
-    at_.sequence = f_.get(low);
+    return f_.get(low);
+  }
+  Val locate_packed(const Val& row_tile) {
+    const std::int64_t group = frame_.group_in_rows() ? frame_.context.problem.group : 1;
+    const std::int64_t tile = frame_.context.schedule.tile_rows;
+    at_.sequence = sequence_of(row_tile, "cu_seqlens_q", group, tile);
     const Val next = f_.add(at_.sequence, i64(1));
-    at_.row_start = bound("cu_seqlens_q", at_.sequence);
-    at_.position_start = bound("cu_seqlens_k", at_.sequence);
-    at_.row_length = f_.sub(bound("cu_seqlens_q", next), at_.row_start);
-    at_.key_length = f_.sub(bound("cu_seqlens_k", next), at_.position_start);
-    return f_.sub(row_tile, first_tile(at_.sequence));
+    at_.row_start = bound_of("cu_seqlens_q", at_.sequence);
+    at_.position_start = bound_of("cu_seqlens_k", at_.sequence);
+    at_.row_length = f_.sub(bound_of("cu_seqlens_q", next), at_.row_start);
+    at_.key_length = f_.sub(bound_of("cu_seqlens_k", next), at_.position_start);
+    return f_.sub(row_tile, first_tile_of("cu_seqlens_q", at_.sequence, group, tile));
   }
 
   void block(const ir::Block& body) {
@@ -171,6 +220,7 @@ class Emitter {
         at_.position = position;
         at_.positions = f_.min(f_.sub(to, position), i64(tile));
         at_.tile_offset = i64(0);
+        if (frame_.context.schedule.pack_ahead) at_.packed_tile = f_.add(at_.first_packed_tile, f_.udiv(position, i64(tile)));
         if (op.skip_unless.empty()) return block(op.body);
         const Truth seen = intervals({at_.tile_row, at_.tile_rows, at_.position, at_.positions}).truth(op.skip_unless);
         f_.if_else(seen.possible, [&] { scoped([&] { block(op.body); }); });
@@ -239,6 +289,10 @@ class Emitter {
 
 EmittedKernel emit_llvm(const ir::Kernel& kernel, const ir::Context& context, bool split) {
   return Emitter(kernel, context, split).run();
+}
+
+EmittedKernel emit_llvm_packing(const ir::Kernel& kernel, const ir::Context& context, std::vector<PackedOperand>& packed) {
+  return Emitter(kernel, context, false).run_packing(packed);
 }
 
 }  // namespace attile

@@ -13,4 +13,7 @@ namespace attile {
 // `split`: the kernel sweeps one part of the stream; its outputs have a further dim `part`, innermost in the task order.
 EmittedKernel emit_llvm(const ir::Kernel& kernel, const ir::Context& context, bool split);
 
+// A packing kernel (codegen/packing.h); `packed` receives the operands it writes.
+EmittedKernel emit_llvm_packing(const ir::Kernel& kernel, const ir::Context& context, std::vector<PackedOperand>& packed);
+
 }  // namespace attile

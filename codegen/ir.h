@@ -1,7 +1,8 @@
 // The kernel IR: what lowering builds, the verifier checks and the emitters turn into text.
 //
 // Tiles. A Value is a tile of `rows` × `cols` elements; rows run over the parallel dim, cols over the stream
-// or over a head dim; a row state has cols 1. A tile lives in one Space. `global` is the caller's tensors.
+// or over a head dim; a row state has cols 1. A tile lives in one Space. `global` is the caller's tensors,
+// `workspace` memory that the kernels of one program share.
 // `tile` is fast memory that one task owns (a CPU's scratch in cache, a GPU's shared memory). `panel` holds the
 // rows that one worker processes together (a CPU register panel and its L1 buffer, a warp's registers).
 // Layout says how a tile is arranged there; only the emitters read it.
@@ -25,7 +26,7 @@
 namespace attile::ir {
 
 enum class Element : std::uint8_t { f32, bf16, f16, i32, i64, boolean };
-enum class Space : std::uint8_t { global, tile, panel };
+enum class Space : std::uint8_t { global, workspace, tile, panel };
 enum class Layout : std::uint8_t {
   plain,           // row-major
   row_panels,      // [panel][col][lane]: rows along lanes

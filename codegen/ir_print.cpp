@@ -27,6 +27,7 @@ const char* text(Element e) {
 const char* text(Space s) {
   switch (s) {
     case Space::global: return "global";
+    case Space::workspace: return "workspace";
     case Space::tile: return "tile";
     case Space::panel: return "panel";
   }

@@ -32,7 +32,8 @@ class Definitions {
   void run() {
     Values defined;
     for (std::size_t i = 0; i < f_.kernel.values.size(); ++i)
-      if (f_.kernel.values[i].space == Space::global) defined.insert(static_cast<int>(i));
+      if (const Space space = f_.kernel.values[i].space; space == Space::global || space == Space::workspace)
+        defined.insert(static_cast<int>(i));
     block(f_.kernel.body, defined);
   }
 

@@ -29,6 +29,9 @@ class LaneForm : public FrameEnvironment {
   // i1: does the current stream tile of `v` hold inf or NaN?
   virtual Val not_finite(ir::Value v) = 0;
 
+  // Bytes of one packed tile of `v` in the workspace, a multiple of 64.
+  virtual std::int64_t packed_bytes(ir::Value v) const = 0;
+
   // The predicate that Mask ops of the kernel refer to; may be empty.
   void set_predicate(const Expr& predicate) { predicate_ = predicate; }
 

@@ -119,6 +119,8 @@ class PositionLanes final : public LaneForm {
     return f_.call("i1", callee, {source(tensor), stride_bytes(tensor), frame_.at.positions});
   }
 
+  std::int64_t packed_bytes(ir::Value) const override { return 0; }   // nothing is packed
+
   void sweep(const ir::Sweep& op) override {
     each_row([&] {
       std::map<int, Var> partial;   // per reduced state: the lanes' own results

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "codegen/emit_llvm.h"
+#include "codegen/packing.h"
 #include "dsl/derive.h"
 #include "dsl/error.h"
 
@@ -43,9 +44,12 @@ Schedule merge_schedule() {
 Program generate(const Algorithm& a, const Problem& p, const Schedule& s, const Target& t) {
   check_problem(a, p);
   refuse_illegal(a, p, s, t);
-  Program program{a, p, s, t, {}};
+  Program program{a, p, s, t, {}, {}};
   if (s.splits == 1) {
-    program.kernels.push_back(emit(a, p, s, t, false));
+    const ir::Context context{a, p, s, t};
+    const ir::Kernel main = ir::lower(context);
+    if (s.pack_ahead) program.kernels.push_back(emit_llvm_packing(ir::packing_kernel(main), context, program.packed));
+    program.kernels.push_back(emit_llvm(main, context, false));
     return program;
   }
   const SplitAlgorithm parts = split(a);

@@ -20,7 +20,7 @@ struct Parameter {
     extent,   // number of indices along dim number `dim` of tensor `name`
     real,     // float32 scalar `name` in the low four bytes
     integer,  // int64 scalar `name`
-    size,     // sequences, heads, rows, positions, row_tiles, parts
+    size,     // sequences, heads, kv_heads, rows, positions, row_tiles, key_tiles, parts
   };
   Kind kind;
   std::string name;
@@ -37,16 +37,30 @@ struct EmittedKernel {
   std::int64_t tile_rows = 0;         // rows of one task
   bool group_in_rows = false;         // rows count group × query rows, tasks count kv heads
   bool per_part = false;              // one task per part of the stream
+  bool per_key_tile = false;          // a packing kernel: tasks are (kv head, tile of the stream)
 };
 
-// A tensor that lives between the kernels of a program: float32, dims as its producer's output declares them
-// with `part` last among the batch-like ones.
+// Memory between a packing kernel and its reader, an argument of both named "work.<operand>": this many bytes, a
+// multiple of 64, for each (kv head, tile of the stream).
+struct PackedOperand {
+  std::string name;
+  std::int64_t tile_bytes = 0;
+};
+
+// Number of tiles of the stream over all sequences of a kv head: positions are those of every sequence, or the packed
+// total, where a sequence's tiles start at floor(start / tile_keys) + its number.
+inline std::int64_t key_tiles(Lengths lengths, std::int64_t positions, std::int64_t sequences, std::int64_t tile_keys) {
+  if (lengths == Lengths::packed) return positions / tile_keys + sequences;
+  return (positions + tile_keys - 1) / tile_keys;
+}
+
 struct Program {
   Algorithm algorithm;
   Problem problem;
   Schedule schedule;
   Target target;
-  std::vector<EmittedKernel> kernels;   // one, or partial and merge
+  std::vector<EmittedKernel> kernels;   // one, or partial and merge, or packing and main
+  std::vector<PackedOperand> packed;    // with pack_ahead
 };
 
 // Lowers, verifies and emits. Throws Error(unsupported) with all reasons for an illegal schedule and

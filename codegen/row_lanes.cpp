@@ -92,7 +92,7 @@ class RowLanes final : public LaneForm {
     const Val blocks = f_.udiv(f_.add(frame_.at.positions, i64(shape_.block - 1)), i64(shape_.block));
     const std::int64_t block_units = columns_of_tile(op.b, pairs) * shape_.block;
     const Val first = f_.mul(f_.udiv(frame_.at.tile_offset, i64(shape_.block)), i64(block_units));
-    f_.call_void(callee, {panel_address(op.a), f_.gep("float", memory_.at(op.b.id), first), stream_memory(op.dst), blocks});
+    f_.call_void(callee, {panel_address(op.a), f_.gep("float", operand_memory(op.b), first), stream_memory(op.dst), blocks});
   }
   void sum(const ir::SumMma& op) override {
     const bool pairs = op.kind == ir::MmaKind::pair_dot;
@@ -100,11 +100,22 @@ class RowLanes final : public LaneForm {
     const std::string callee = make(frame_.module, shape_, frame_.kernel[op.v].cols, tile_keys(), pairs);
     const Val steps = pairs ? f_.binary("lshr", f_.add(frame_.at.positions, i64(1)), i64(1)) : frame_.at.positions;
     const Val offset = pairs ? f_.binary("lshr", frame_.at.tile_offset, i64(1)) : frame_.at.tile_offset;
-    const Val v = f_.gep("float", memory_.at(op.v.id), f_.mul(offset, i64(shape_.block)));
+    const Val v = f_.gep("float", operand_memory(op.v), f_.mul(offset, i64(shape_.block)));
     f_.call_void(callee, {stream_memory(op.p), v, panel_address(op.acc), steps});
   }
   Val not_finite(ir::Value v) override {
-    return f_.compare("icmp ne", f_.load("i8", flags_.at(v.id), 1), {"0", "i8"});
+    return f_.compare("icmp ne", f_.load("i8", flag_address(v), 1), {"0", "i8"});
+  }
+
+  // Whole blocks of positions or columns, then 64 bytes for the flag.
+  std::int64_t packed_bytes(ir::Value v) const override {
+    const ir::ValueDecl& decl = frame_.kernel[v];
+    const bool pairs = decl.layout == ir::Layout::position_pairs || decl.layout == ir::Layout::column_pairs;
+    const bool by_position = decl.layout == ir::Layout::position_blocks || decl.layout == ir::Layout::position_pairs;
+    const auto blocks = [&](std::int64_t n) { return (n + shape_.block - 1) / shape_.block * shape_.block; };
+    const auto units = [&](std::int64_t n) { return pairs ? (n + 1) / 2 : n; };
+    const std::int64_t floats = by_position ? blocks(decl.rows) * units(decl.cols) : blocks(decl.cols) * units(decl.rows);
+    return (floats * 4 + 63) / 64 * 64 + 64;
   }
 
   void sweep(const ir::Sweep& op) override {
@@ -225,14 +236,25 @@ class RowLanes final : public LaneForm {
   // Memory: feature and slot tiles and row states of the whole row tile, panel after panel.
   void reserve_value(int id) {
     const ir::ValueDecl& decl = frame_.kernel.values[static_cast<std::size_t>(id)];
-    if (decl.axis == ir::Axis::stream) return;
-    const bool streamed = decl.layout == ir::Layout::position_blocks || decl.layout == ir::Layout::position_pairs ||
-                          decl.layout == ir::Layout::column_blocks || decl.layout == ir::Layout::column_pairs;
-    const std::int64_t rows = streamed ? (tile_keys() + shape_.block) : decl.rows;
-    const std::int64_t cols = streamed ? (decl.cols + shape_.block) / shape_.block * shape_.block : decl.cols + 1;
-    memory_[id] = frame_.reserve(rows * cols * 4);
-    if (decl.layout == ir::Layout::column_blocks || decl.layout == ir::Layout::column_pairs) flags_[id] = frame_.reserve(1);
+    if (decl.axis == ir::Axis::stream || decl.space == ir::Space::workspace) return;
+    if (is_packed_operand(decl)) {
+      memory_[id] = frame_.reserve(packed_bytes(ir::Value{id}));
+      return;
+    }
+    memory_[id] = frame_.reserve(decl.rows * (decl.cols + 1) * 4);
   }
+  static bool is_packed_operand(const ir::ValueDecl& decl) {
+    return decl.layout == ir::Layout::position_blocks || decl.layout == ir::Layout::position_pairs ||
+           decl.layout == ir::Layout::column_blocks || decl.layout == ir::Layout::column_pairs;
+  }
+  // The current tile of a packed operand: the task's own, or the program's where it was packed ahead.
+  Val operand_memory(ir::Value v) {
+    const ir::ValueDecl& decl = frame_.kernel[v];
+    if (decl.space != ir::Space::workspace) return memory_.at(v.id);
+    return f_.gep("i8", frame_.args.data("work." + decl.name), f_.mul(frame_.at.packed_tile, i64(packed_bytes(v))));
+  }
+  // One byte behind the elements: does the tile hold inf or NaN?
+  Val flag_address(ir::Value v) { return f_.byte_offset(operand_memory(v), packed_bytes(v) - 64); }
   std::int64_t columns_of_tile(ir::Value v, bool pairs) const {
     const std::int64_t cols = frame_.kernel[v].cols;
     return pairs ? (cols + 1) / 2 : cols;
@@ -348,7 +370,7 @@ class RowLanes final : public LaneForm {
         const Val position = f_.add(frame_.at.position, f_.min(f_.add(first, i), last));
         f_.store(frame_.row_address(op.tensor, {}, position), f_.gep("ptr", table_, i), 8);
       });
-      const Val to = f_.gep("i8", memory_.at(op.dst.id), f_.mul(f_.udiv(first, i64(shape_.block)), i64(block_bytes)));
+      const Val to = f_.gep("i8", operand_memory(op.dst), f_.mul(f_.udiv(first, i64(shape_.block)), i64(block_bytes)));
       f_.call_void(callee, {table_, to});
     });
   }
@@ -358,8 +380,8 @@ class RowLanes final : public LaneForm {
     const Dims& dims = frame_.dims_of(op.tensor);
     const auto dim = std::find(dims.begin(), dims.end(), frame_.context.algorithm.streamed) - dims.begin();
     const Val stride = f_.mul(frame_.args.stride(op.tensor, static_cast<int>(dim)), i64(static_cast<std::int64_t>(size_of(type))));
-    const Val bad = f_.call("i1", callee, {frame_.row_address(op.tensor, {}, frame_.at.position), stride, frame_.at.positions, memory_.at(op.dst.id)});
-    f_.store(f_.cast("zext", bad, "i8"), flags_.at(op.dst.id), 1);
+    const Val bad = f_.call("i1", callee, {frame_.row_address(op.tensor, {}, frame_.at.position), stride, frame_.at.positions, operand_memory(op.dst)});
+    f_.store(f_.cast("zext", bad, "i8"), flag_address(op.dst), 1);
   }
 
   // Sweeps.
@@ -538,7 +560,7 @@ class RowLanes final : public LaneForm {
   PanelShape shape_;
   ir::StreamBuffers buffers_;
   std::vector<Val> stream_memory_;
-  std::map<int, Val> memory_, flags_;
+  std::map<int, Val> memory_;
   Val table_, spill_;
   std::map<int, Registers> states_;
   Registers row_lanes_, head_lanes_;

@@ -1,5 +1,5 @@
-// Head dims nobody planned for: read at run time, a kernel is generated for exactly these. Usage: new_head_dim [D [D_v]];
-// without arguments 100, and 72 with values of 40. K and V are bfloat16 here, the output float32.
+// Head dims nobody planned for: read at run time, a kernel is generated for exactly these. Usage: new_head_dim [D
+// [D_v]]; without arguments 100, and 72 with values of 40. K and V are bfloat16 here, the output float32.
 #include <attile/attile.h>
 
 #include <cmath>
@@ -37,12 +37,14 @@ double error_for(std::int64_t D, std::int64_t Dv) {
       double weights = 0;
       for (std::int64_t j = 0; j < M; ++j) {
         double s = 0;
-        for (std::int64_t d = 0; d < D; ++d) s += double(from_bfloat16(q[(bh * N + i) * D + d])) * from_bfloat16(k[(bh * M + j) * D + d]);
+        for (std::int64_t d = 0; d < D; ++d)
+          s += double(from_bfloat16(q[(bh * N + i) * D + d])) * from_bfloat16(k[(bh * M + j) * D + d]);
         const double weight = std::exp(s / std::sqrt(double(D)));
         weights += weight;
         for (std::int64_t d = 0; d < Dv; ++d) sum[d] += weight * from_bfloat16(v[(bh * M + j) * Dv + d]);
       }
-      for (std::int64_t d = 0; d < Dv; ++d) worst = std::max(worst, std::fabs(o[(bh * N + i) * Dv + d] - sum[d] / weights));
+      for (std::int64_t d = 0; d < Dv; ++d)
+        worst = std::max(worst, std::fabs(o[(bh * N + i) * Dv + d] - sum[d] / weights));
     }
   std::printf("head dim %d, value dim %d: differs from plain loops by %.1e\n", int(D), int(Dv), worst);
   return worst;
@@ -51,7 +53,7 @@ double error_for(std::int64_t D, std::int64_t Dv) {
 }  // namespace
 
 int main(int count, char** words) try {
-  const double allowed = 0.01;   // weights are bfloat16 where the machine has a dot instruction for it
+  const double allowed = 0.01;  // weights are bfloat16 where the machine has a dot instruction for it
   if (count < 2) return error_for(100, 100) < allowed && error_for(72, 40) < allowed ? 0 : 1;
   const std::int64_t D = std::atoll(words[1]);
   return error_for(D, count > 2 ? std::atoll(words[2]) : D) < allowed ? 0 : 1;

@@ -1,6 +1,6 @@
-// A carried state of your own: attention that also returns the entropy of each row's weights. With p = exp(s − m), l = Σp
-// and e = Σp·s it is ln l + m − e/l; e is rescaled like l. From the rule alone comes the kernel that sweeps the keys once,
-// and the one that splits them into four parts and merges these.
+// A carried state of your own: attention that also returns the entropy of each row's weights. With p = exp(s − m), l =
+// Σp and e = Σp·s it is ln l + m − e/l; e is rescaled like l. From the rule alone comes the kernel that sweeps the keys
+// once, and the one that splits them into four parts and merges these.
 #include <attile/attile.h>
 
 #include <cmath>
@@ -29,10 +29,13 @@ int main() try {
   std::mt19937 bits(4);
   std::normal_distribution<float> normal;
   std::vector<float> Q(H * N * D), K(H * M * D), V(H * M * D), O(H * N * D), entropy(H * N);
-  for (auto* x : {&Q, &K, &V}) for (float& number : *x) number = normal(bits);
+  for (auto* x : {&Q, &K, &V})
+    for (float& number : *x) number = normal(bits);
   Arguments arguments;
-  arguments.tensor("q", contiguous(Q.data(), DType::float32, {1, H, N, D})).tensor("k", contiguous(K.data(), DType::float32, {1, H, M, D}));
-  arguments.tensor("v", contiguous(V.data(), DType::float32, {1, H, M, D})).tensor("o", contiguous(O.data(), DType::float32, {1, H, N, D}));
+  arguments.tensor("q", contiguous(Q.data(), DType::float32, {1, H, N, D}))
+      .tensor("k", contiguous(K.data(), DType::float32, {1, H, M, D}));
+  arguments.tensor("v", contiguous(V.data(), DType::float32, {1, H, M, D}))
+      .tensor("o", contiguous(O.data(), DType::float32, {1, H, N, D}));
   arguments.tensor("entropy", contiguous(entropy.data(), DType::float32, {1, H, N})).real("scale", 0.125);
 
   double worst = 0;

@@ -18,7 +18,8 @@ int main() try {
     for (float& x : out) x = normal(bits);
     return out;
   };
-  const std::vector<float> q = numbers(H * N * D), k = numbers(H * N * D), v = numbers(H * N * D), biases = numbers(H * buckets);
+  const std::vector<float> q = numbers(H * N * D), k = numbers(H * N * D), v = numbers(H * N * D),
+                           biases = numbers(H * buckets);
   std::vector<float> o(q.size());
 
   AttentionOptions options;
@@ -52,7 +53,8 @@ int main() try {
         weights += weight;
         for (std::int64_t d = 0; d < D; ++d) sum[d] += weight * v[(h * N + j) * D + d];
       }
-      for (std::int64_t d = 0; d < D; ++d) worst = std::max(worst, std::fabs(o[(h * N + i) * D + d] - sum[d] / weights));
+      for (std::int64_t d = 0; d < D; ++d)
+        worst = std::max(worst, std::fabs(o[(h * N + i) * D + d] - sum[d] / weights));
     }
   std::printf("own score and mask differ from plain loops by %.1e\n", worst);
   return worst < 1e-5 ? 0 : 1;

@@ -22,7 +22,8 @@ std::vector<float> random_numbers(std::int64_t count) {
 // The largest difference of o and lse from plain loops.
 double error_for(std::int64_t rows, std::int64_t keys) {
   const std::int64_t B = 2, H = 6, Hk = 2, D = 64;
-  const std::vector<float> q = random_numbers(B * H * rows * D), k = random_numbers(B * Hk * keys * D), v = random_numbers(B * Hk * keys * D);
+  const std::vector<float> q = random_numbers(B * H * rows * D), k = random_numbers(B * Hk * keys * D),
+                           v = random_numbers(B * Hk * keys * D);
   std::vector<float> o(q.size()), lse(static_cast<std::size_t>(B * H * rows));
 
   AttentionCall call;
@@ -40,7 +41,7 @@ double error_for(std::int64_t rows, std::int64_t keys) {
       const std::int64_t kv = bh / H * Hk + bh % H / (H / Hk), row = bh * rows + i;
       std::vector<double> sum(D);
       double weights = 0;
-      for (std::int64_t j = 0; j <= i + keys - rows; ++j) {   // the last query sees all keys
+      for (std::int64_t j = 0; j <= i + keys - rows; ++j) {  // the last query sees all keys
         double s = 0;
         for (std::int64_t d = 0; d < D; ++d) s += double(q[row * D + d]) * k[(kv * keys + j) * D + d];
         const double weight = std::exp(s / std::sqrt(double(D)));
@@ -57,7 +58,8 @@ double error_for(std::int64_t rows, std::int64_t keys) {
 
 int main() try {
   const double prefill = error_for(100, 100), with_a_past = error_for(33, 150);
-  std::printf("causal attention differs from plain loops by %.1e, with 117 keys of the past by %.1e\n", prefill, with_a_past);
+  std::printf("causal attention differs from plain loops by %.1e, with 117 keys of the past by %.1e\n", prefill,
+              with_a_past);
   return prefill < 1e-5 && with_a_past < 1e-5 ? 0 : 1;
 } catch (const Error& e) {
   std::fprintf(stderr, "%s\n", e.what());

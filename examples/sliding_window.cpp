@@ -21,10 +21,12 @@ int main() try {
     return out;
   };
   // [token][head][d], as projections write it: strides say so, nothing is copied.
-  const std::vector<float> q = numbers(total * H * D), k = numbers(total * H * D), v = numbers(total * H * D), sink = numbers(H);
+  const std::vector<float> q = numbers(total * H * D), k = numbers(total * H * D), v = numbers(total * H * D),
+                           sink = numbers(H);
   std::vector<float> o(q.size());
   const auto by_token = [&](const float* data) {
-    return strided(data, DType::float32, std::vector<std::int64_t>{1, H, total, D}, std::vector<std::int64_t>{0, D, H * D, 1});
+    return strided(data, DType::float32, std::vector<std::int64_t>{1, H, total, D},
+                   std::vector<std::int64_t>{0, D, H * D, 1});
   };
 
   AttentionCall call;
@@ -48,7 +50,8 @@ int main() try {
           weights += weight;
           for (std::int64_t d = 0; d < D; ++d) sum[d] += weight * v[(j * H + h) * D + d];
         }
-        for (std::int64_t d = 0; d < D; ++d) worst = std::max(worst, std::fabs(o[(i * H + h) * D + d] - sum[d] / weights));
+        for (std::int64_t d = 0; d < D; ++d)
+          worst = std::max(worst, std::fabs(o[(i * H + h) * D + d] - sum[d] / weights));
       }
   std::printf("sliding window with sinks differs from plain loops by %.1e\n", worst);
   return worst < 1e-5 ? 0 : 1;

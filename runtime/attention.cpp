@@ -79,7 +79,7 @@ struct Key {
   std::int64_t head_dim, value_dim, group;
   std::int32_t top_k;
   std::uint32_t flags;
-  std::array<DType, 5> dtypes;   // q k v o bias
+  std::array<DType, 5> dtypes;  // q k v o bias
   Rule rule;
   Lengths lengths;
   std::optional<Schedule> schedule;
@@ -91,8 +91,20 @@ Key key_of(const AttentionCall& call, const AttentionOptions& o) {
   key.head_dim = call.q.shape[3], key.value_dim = call.v.shape[3];
   key.group = call.k.shape[1] > 0 ? call.q.shape[1] / call.k.shape[1] : 1;
   key.top_k = o.top_k;
-  const bool flags[] = {o.causal, o.window, o.softcap, o.alibi, o.bias, o.mask, o.sink, o.prefix, o.documents, o.dropout,
-                        o.top_k_renormalise, o.top_k_outputs, o.lse, are_few_rows(o.lengths, call.q.shape[2], key.group)};
+  const bool flags[] = {o.causal,
+                        o.window,
+                        o.softcap,
+                        o.alibi,
+                        o.bias,
+                        o.mask,
+                        o.sink,
+                        o.prefix,
+                        o.documents,
+                        o.dropout,
+                        o.top_k_renormalise,
+                        o.top_k_outputs,
+                        o.lse,
+                        are_few_rows(o.lengths, call.q.shape[2], key.group)};
   for (std::size_t i = 0; i < std::size(flags); ++i) key.flags |= std::uint32_t{flags[i]} << i;
   key.dtypes = {call.q.dtype, call.k.dtype, call.v.dtype, call.o.dtype, call.bias ? call.bias->dtype : DType::float32};
   key.rule = o.rule, key.lengths = o.lengths;
@@ -110,7 +122,7 @@ struct KeyHash {
                                   static_cast<std::uint64_t>(key.flags), dtypes, static_cast<std::uint64_t>(key.rule),
                                   static_cast<std::uint64_t>(key.lengths)})
       h = (h ^ x) * 0x9E3779B97F4A7C15u ^ (h >> 29);
-    return h;   // schedules of one problem are few
+    return h;  // schedules of one problem are few
   }
 };
 
@@ -119,7 +131,7 @@ struct Memory {
   std::unordered_map<Key, Kernel, KeyHash> kernels;
 };
 Memory& memory() {
-  static auto* m = new Memory();   // a call may still run while the process exits
+  static auto* m = new Memory();  // a call may still run while the process exits
   return *m;
 }
 

@@ -41,9 +41,7 @@ const char* words(Types types) {
   return "";
 }
 
-std::string shape_text(std::span<const std::int64_t> shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
+std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 std::string shape_text(const TensorRef& t) {
   return shape_text({t.shape.data(), static_cast<std::size_t>(std::clamp(t.rank, 0, TensorRef::max_rank))});
 }
@@ -53,7 +51,7 @@ struct Form {
   const char* name;
   const char* form;
   Types types;
-  std::size_t broadcast = 0;   // so many of the first dims may have extent 1 instead
+  std::size_t broadcast = 0;  // so many of the first dims may have extent 1 instead
 };
 
 void check_form(const Form& form, const TensorRef& t, int rank) {
@@ -85,9 +83,11 @@ void check_pairs(const AttentionCall& call) {
   if (call.cu_seqlens_q && call.kv_lens)
     refuse("kv_lens is given with cu_seqlens", "cu_seqlens_k says already how many keys each sequence has");
   if ((call.values || call.indices) && call.top_k == 0)
-    refuse(fmt::format("'{}' is given without top_k", call.values ? "values" : "indices"), "set top_k to their last extent");
+    refuse(fmt::format("'{}' is given without top_k", call.values ? "values" : "indices"),
+           "set top_k to their last extent");
   if (call.values.has_value() != call.indices.has_value())
-    refuse(fmt::format("'{}' is given without '{}'", call.values ? "values" : "indices", call.values ? "indices" : "values"),
+    refuse(fmt::format("'{}' is given without '{}'", call.values ? "values" : "indices",
+                       call.values ? "indices" : "values"),
            "give both or none");
 }
 
@@ -95,7 +95,8 @@ void check_tensors(const AttentionCall& call) {
   check_form({"q", "[B][H][N_q][D]", Types::any_float}, call.q, 4);
   check_form({"k", "[B][H_k][N_k][D]", Types::any_float}, call.k, 4);
   check_form({"v", "[B][H_k][N_k][D_v]", Types::any_float}, call.v, 4);
-  const auto [batch, heads, rows, head_dim] = std::tuple(call.q.shape[0], call.q.shape[1], call.q.shape[2], call.q.shape[3]);
+  const auto [batch, heads, rows, head_dim] =
+      std::tuple(call.q.shape[0], call.q.shape[1], call.q.shape[2], call.q.shape[3]);
   const std::int64_t kv_heads = call.k.shape[1], keys = call.k.shape[2], value_dim = call.v.shape[3];
   if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0)
     refuse(fmt::format("{} query heads are no multiple of {} kv heads", heads, kv_heads));
@@ -122,13 +123,16 @@ void check_sequences(const AttentionCall& call) {
     if (sequences < 0) refuse("'cu_seqlens_q' is empty; it needs one bound more than there are sequences");
     check_tensor({"cu_seqlens_k", "[sequences + 1]", Types::int32}, *call.cu_seqlens_k, {sequences + 1});
     if (call.q.shape[0] != 1)
-      refuse(fmt::format("'q' has batch extent {}, but packed sequences lie in a tensor of batch extent 1", call.q.shape[0]));
+      refuse(fmt::format("'q' has batch extent {}, but packed sequences lie in a tensor of batch extent 1",
+                         call.q.shape[0]));
   }
   check_tensor({"prefix_len", "[B]", Types::int32}, call.prefix_len, {sequences});
   if (!call.alibi_slopes) return;
   const Form slopes{"alibi_slopes", "[H] or [B or 1][H]", Types::float32, 1};
-  if (call.alibi_slopes->rank == 1) check_tensor({slopes.name, slopes.form, slopes.types}, *call.alibi_slopes, {call.q.shape[1]});
-  else check_tensor(slopes, *call.alibi_slopes, {sequences, call.q.shape[1]});
+  if (call.alibi_slopes->rank == 1)
+    check_tensor({slopes.name, slopes.form, slopes.types}, *call.alibi_slopes, {call.q.shape[1]});
+  else
+    check_tensor(slopes, *call.alibi_slopes, {sequences, call.q.shape[1]});
 }
 
 }  // namespace

@@ -22,15 +22,19 @@ struct attile_attention {
 
 namespace {
 
-static_assert(ATTILE_FLOAT32 == int(DType::float32) && ATTILE_BFLOAT16 == int(DType::bfloat16) && ATTILE_FLOAT16 == int(DType::float16));
-static_assert(ATTILE_INT32 == int(DType::int32) && ATTILE_INT64 == int(DType::int64) && ATTILE_BOOLEAN == int(DType::boolean));
+static_assert(ATTILE_FLOAT32 == int(DType::float32) && ATTILE_BFLOAT16 == int(DType::bfloat16) &&
+              ATTILE_FLOAT16 == int(DType::float16));
+static_assert(ATTILE_INT32 == int(DType::int32) && ATTILE_INT64 == int(DType::int64) &&
+              ATTILE_BOOLEAN == int(DType::boolean));
 static_assert(ATTILE_SOFTMAX == int(Rule::softmax) && ATTILE_SOFTMAX_PLUS_ONE == int(Rule::softmax_plus_one));
 static_assert(ATTILE_SIGMOID == int(Rule::sigmoid) && ATTILE_LINEAR == int(Rule::linear));
 // Sizes in the first version; they stay when fields are added.
 constexpr std::uint64_t first_options_size = 96, first_tensors_size = 1800;
-static_assert(sizeof(attile_attention_options) >= first_options_size && sizeof(attile_attention_tensors) >= first_tensors_size);
+static_assert(sizeof(attile_attention_options) >= first_options_size &&
+              sizeof(attile_attention_tensors) >= first_tensors_size);
 static_assert(int{ATTILE_MAX_RANK} == TensorRef::max_rank);
-static_assert(ATTILE_ERROR_ARGUMENT == 1 + int(ErrorKind::argument) && ATTILE_ERROR_INTERNAL == 1 + int(ErrorKind::internal));
+static_assert(ATTILE_ERROR_ARGUMENT == 1 + int(ErrorKind::argument) &&
+              ATTILE_ERROR_INTERNAL == 1 + int(ErrorKind::internal));
 
 [[noreturn]] void refuse(const char* where, std::string what, std::string remedy = {}) {
   throw Error(ErrorKind::argument, where, std::move(what), std::move(remedy));
@@ -96,24 +100,28 @@ attile_attention_tensors default_tensors() {
 template <typename T>
 T read_struct(const T& from, T defaults, std::uint64_t first_size, const char* where) {
   if (from.size < first_size || from.size > 65536)
-    refuse(where, fmt::format("the struct's size is {}, which no version has", from.size), "call the init function first");
+    refuse(where, fmt::format("the struct's size is {}, which no version has", from.size),
+           "call the init function first");
   const auto* bytes = reinterpret_cast<const unsigned char*>(&from);
   for (std::size_t i = sizeof(T); i < from.size; ++i)
-    if (bytes[i] != 0) refuse(where, "the struct asks for something that this version does not have", "use a newer library");
+    if (bytes[i] != 0)
+      refuse(where, "the struct asks for something that this version does not have", "use a newer library");
   std::memcpy(&defaults, &from, std::min<std::size_t>(from.size, sizeof(T)));
   return defaults;
 }
 
 template <typename T>
 void init_struct(T* to, std::uint64_t size, const T& defaults, const char* where) {
-  if (size < sizeof(std::uint64_t) || size > 65536) refuse(where, fmt::format("a struct of {} bytes", size), "pass its sizeof");
+  if (size < sizeof(std::uint64_t) || size > 65536)
+    refuse(where, fmt::format("a struct of {} bytes", size), "pass its sizeof");
   std::memset(&not_null(to, where, "struct"), 0, size);
   std::memcpy(to, &defaults, std::min<std::size_t>(size, sizeof(T)));
   to->size = size;
 }
 
 TensorRef tensor_of(const attile_tensor& t, const char* name, const char* where) {
-  if (t.dtype < ATTILE_FLOAT32 || t.dtype > ATTILE_BOOLEAN) refuse(where, fmt::format("'{}' has the unknown dtype {}", name, t.dtype));
+  if (t.dtype < ATTILE_FLOAT32 || t.dtype > ATTILE_BOOLEAN)
+    refuse(where, fmt::format("'{}' has the unknown dtype {}", name, t.dtype));
   if (t.rank < 0 || t.rank > ATTILE_MAX_RANK)
     refuse(where, fmt::format("'{}' has rank {}; a tensor has at most {} dims", name, t.rank, int{ATTILE_MAX_RANK}));
   TensorRef out;
@@ -133,7 +141,8 @@ AttentionCall call_of(const attile_attention& attention, const attile_attention_
   const auto optional = [&](const attile_tensor& from, const char* name, std::optional<TensorRef>& to) {
     if (from.rank != 0 || from.data != nullptr) to = tensor_of(from, name, where);
   };
-  optional(t.lse, "lse", call.lse), optional(t.values, "values", call.values), optional(t.indices, "indices", call.indices);
+  optional(t.lse, "lse", call.lse), optional(t.values, "values", call.values),
+      optional(t.indices, "indices", call.indices);
   optional(t.alibi_slopes, "alibi_slopes", call.alibi_slopes), optional(t.bias, "bias", call.bias);
   optional(t.mask, "mask", call.mask), optional(t.sink, "sink", call.sink);
   optional(t.prefix_len, "prefix_len", call.prefix_len), optional(t.doc_ids, "doc_ids", call.doc_ids);

@@ -1,6 +1,6 @@
 /* Attile for other languages: attention by the C calling convention, in plain C. No C++ type, no exception and no
- * ownership of tensors crosses it. Every function that can fail returns a status; attile_last_error() says in words what
- * was wrong. A failed run has written nothing. All functions may be called from any thread.
+ * ownership of tensors crosses it. Every function that can fail returns a status; attile_last_error() says in words
+ * what was wrong. A failed run has written nothing. All functions may be called from any thread.
  *
  *   attile_attention_options options;
  *   attile_attention_options_init(&options, sizeof options);
@@ -35,7 +35,8 @@ enum {
   ATTILE_ERROR_INTERNAL = 5     /* a fault of Attile's own */
 };
 
-enum { /* element types */
+/* Element types. */
+enum {
   ATTILE_FLOAT32 = 0,
   ATTILE_BFLOAT16 = 1,
   ATTILE_FLOAT16 = 2,
@@ -44,7 +45,8 @@ enum { /* element types */
   ATTILE_BOOLEAN = 5 /* one byte, non-zero is true */
 };
 
-enum { /* rules */
+/* Rules. */
+enum {
   ATTILE_SOFTMAX = 0,
   ATTILE_SOFTMAX_PLUS_ONE = 1,
   ATTILE_SIGMOID = 2,
@@ -63,42 +65,42 @@ typedef struct attile_tensor {
   int64_t strides[ATTILE_MAX_RANK];
 } attile_tensor;
 
-/* What is computed, but for what the tensors say. Fields are only ever added, at the end; `size` tells the library which
- * the caller knows. Always start with attile_attention_options_init(). */
+/* What is computed, but for what the tensors say. Fields are only ever added, at the end; `size` tells the library
+ * which the caller knows. Always start with attile_attention_options_init(). */
 typedef struct attile_attention_options {
   uint64_t size; /* sizeof(attile_attention_options), set by init */
   int32_t rule;
-  int32_t causal;        /* 0 or 1; aligned at the bottom right */
-  int64_t window_left;   /* keys left and right of the diagonal; -1 = no limit */
+  int32_t causal;      /* 0 or 1; aligned at the bottom right */
+  int64_t window_left; /* keys left and right of the diagonal; -1 = no limit */
   int64_t window_right;
-  int32_t has_scale;     /* 0: 1/sqrt(D) */
-  int32_t top_k;         /* 0 = off, else 1..128 */
+  int32_t has_scale; /* 0: 1/sqrt(D) */
+  int32_t top_k;     /* 0 = off, else 1..128 */
   double scale;
-  double softcap;        /* 0 = off */
-  double dropout;        /* probability of dropping, in [0, 1) */
+  double softcap; /* 0 = off */
+  double dropout; /* probability of dropping, in [0, 1) */
   uint64_t seed, offset;
   int32_t top_k_renormalise; /* 1 unless changed */
   int32_t reserved;
-  const char* schedule;  /* YAML; NULL: the best known. Copied by create. */
+  const char* schedule; /* YAML; NULL: the best known. Copied by create. */
 } attile_attention_options;
 
 /* B sequences, H query heads, H_k kv heads (H a multiple), N_q rows, N_k keys, D head dim, D_v value dim. */
 typedef struct attile_attention_tensors {
-  uint64_t size;    /* sizeof(attile_attention_tensors), set by init */
-  attile_tensor q;  /* [B][H][N_q][D] float32, bfloat16 or float16, unit stride last */
-  attile_tensor k;  /* [B][H_k][N_k][D] */
-  attile_tensor v;  /* [B][H_k][N_k][D_v] */
-  attile_tensor o;  /* out: [B][H][N_q][D_v], any float type */
+  uint64_t size;   /* sizeof(attile_attention_tensors), set by init */
+  attile_tensor q; /* [B][H][N_q][D] float32, bfloat16 or float16, unit stride last */
+  attile_tensor k; /* [B][H_k][N_k][D] */
+  attile_tensor v; /* [B][H_k][N_k][D_v] */
+  attile_tensor o; /* out: [B][H][N_q][D_v], any float type */
   /* The rest is optional. */
-  attile_tensor lse;             /* out: float32 [B][H][N_q], natural logarithm */
-  attile_tensor values, indices; /* out, with top_k: float32 and int32 [B][H][N_q][top_k] */
-  attile_tensor alibi_slopes;    /* float32 [H] or [B][H] */
-  attile_tensor bias;            /* float [B or 1][H or 1][N_q or 1][N_k] */
-  attile_tensor mask;            /* boolean, same shapes, true = keep */
-  attile_tensor sink;            /* float32 [H] */
-  attile_tensor prefix_len;      /* int32 [B]; needs causal */
-  attile_tensor doc_ids;         /* int32 [B][N_k] */
-  attile_tensor kv_lens;         /* int32 [B] */
+  attile_tensor lse;                        /* out: float32 [B][H][N_q], natural logarithm */
+  attile_tensor values, indices;            /* out, with top_k: float32 and int32 [B][H][N_q][top_k] */
+  attile_tensor alibi_slopes;               /* float32 [H] or [B][H] */
+  attile_tensor bias;                       /* float [B or 1][H or 1][N_q or 1][N_k] */
+  attile_tensor mask;                       /* boolean, same shapes, true = keep */
+  attile_tensor sink;                       /* float32 [H] */
+  attile_tensor prefix_len;                 /* int32 [B]; needs causal */
+  attile_tensor doc_ids;                    /* int32 [B][N_k] */
+  attile_tensor kv_lens;                    /* int32 [B] */
   attile_tensor cu_seqlens_q, cu_seqlens_k; /* int32 [sequences + 1]; then B is 1 and sequences follow each other */
 } attile_attention_tensors;
 
@@ -115,12 +117,15 @@ ATTILE_C_API attile_status attile_attention_options_init(attile_attention_option
 ATTILE_C_API attile_status attile_attention_tensors_init(attile_attention_tensors* tensors, uint64_t size);
 
 /* Cheap: compiled kernels belong to the library and outlive the handle. On failure *attention is NULL. */
-ATTILE_C_API attile_status attile_attention_create(const attile_attention_options* options, attile_attention** attention);
+ATTILE_C_API attile_status attile_attention_create(const attile_attention_options* options,
+                                                   attile_attention** attention);
 /* NULL is fine. */
 ATTILE_C_API void attile_attention_destroy(attile_attention* attention);
 
-/* Computes all outputs and returns when they are written. Compiles, or reads from the disk cache, what is not in memory. */
-ATTILE_C_API attile_status attile_attention_run(const attile_attention* attention, const attile_attention_tensors* tensors);
+/* Computes all outputs and returns when they are written. Compiles, or reads from the disk cache, what is not in
+ * memory. */
+ATTILE_C_API attile_status attile_attention_run(const attile_attention* attention,
+                                                const attile_attention_tensors* tensors);
 /* The same without the run: afterwards a run of like tensors (types, head dims, optional tensors) compiles nothing. */
 ATTILE_C_API attile_status attile_attention_prepare(const attile_attention* attention,
                                                     const attile_attention_tensors* tensors);

@@ -37,9 +37,12 @@ CallPlan::CallPlan(const Algorithm& a, const Problem& p) : where_(a.name), lengt
 
 void CallPlan::add(const std::string& name, const Dims& dims, bool is_output, const Algorithm& a, const Problem& p) {
   if (dims.size() > TensorRef::max_rank)
-    throw Error(ErrorKind::argument, where_, fmt::format("'{}' has {} dims, and a tensor of a call has at most {}", name, dims.size(), TensorRef::max_rank));
+    throw Error(
+        ErrorKind::argument, where_,
+        fmt::format("'{}' has {} dims, and a tensor of a call has at most {}", name, dims.size(), TensorRef::max_rank));
   const std::vector<Operand> operands = product_operands(a);
-  const bool operand = std::any_of(operands.begin(), operands.end(), [&](const Operand& o) { return o.tensor == name; });
+  const bool operand =
+      std::any_of(operands.begin(), operands.end(), [&](const Operand& o) { return o.tensor == name; });
   const bool bounds = a.lengths == Lengths::packed && name.starts_with("cu_seqlens");
   const bool packed = a.lengths == Lengths::packed && (has(dims, query) || has(dims, key));
   TensorPlan t{name, dims, p.dtypes.at(name), is_output, operand};

@@ -20,6 +20,7 @@ inline namespace v1 {
 struct CallSizes {
   std::int64_t sequences = 1, heads = 1, kv_heads = 1, rows = 0, positions = 0, parts = 1;
   std::int64_t row_tiles = 0;   // of the kernel being launched
+  std::int64_t key_tiles = 0;   // with packed operands: tiles of the stream of a kv head
 };
 
 // A call whose arguments have been found and checked, each at its number in the plan.
@@ -59,9 +60,9 @@ class CallPlan {
 
   // One dim of a tensor: an extent that is compiled in, or one that all tensors of the call share.
   struct Axis {
-    int shared = -1;          // number of the shared dim; −1: `fixed` is the extent
+    int shared = -1;  // number of the shared dim; −1: `fixed` is the extent
     std::int64_t fixed = 0;
-    std::int64_t extra = 0;   // indices beyond the shared extent: the bounds of n sequences are n + 1
+    std::int64_t extra = 0;  // indices beyond the shared extent: the bounds of n sequences are n + 1
     bool packed_batch = false;
   };
   struct TensorPlan {
@@ -72,20 +73,23 @@ class CallPlan {
     bool may_broadcast = false, unit_last = false;
     std::vector<Axis> axes;
   };
-  struct NumberPlan { std::string name; Kind kind; };
+  struct NumberPlan {
+    std::string name;
+    Kind kind;
+  };
 
   void add(const std::string& name, const Dims& dims, bool is_output, const Algorithm& a, const Problem& p);
   int shared(const Dim& d, bool make = false);
 
-  std::string where_;             // the algorithm's name
+  std::string where_;  // the algorithm's name
   Lengths lengths_;
   std::int64_t group_;
-  std::vector<TensorPlan> tensors_;   // inputs, then outputs, in order of declaration
-  std::vector<int> order_;            // operands and outputs, which decide the extents, before what may broadcast
+  std::vector<TensorPlan> tensors_;  // inputs, then outputs, in order of declaration
+  std::vector<int> order_;           // operands and outputs, which decide the extents, before what may broadcast
   std::vector<NumberPlan> numbers_;
-  std::vector<std::string> dims_;     // the shared dims
-  int batch_ = -1, head_ = -1, kv_head_ = -1, rows_ = -1, positions_ = -1;   // among them
-  int kv_lens_ = -1, cu_seqlens_q_ = -1, cu_seqlens_k_ = -1;                 // among the tensors
+  std::vector<std::string> dims_;                                           // the shared dims
+  int batch_ = -1, head_ = -1, kv_head_ = -1, rows_ = -1, positions_ = -1;  // among them
+  int kv_lens_ = -1, cu_seqlens_q_ = -1, cu_seqlens_k_ = -1;                // among the tensors
 };
 
 }  // namespace v1

@@ -65,20 +65,23 @@ void CallCheck::run() {
   find_tensors();
   find_numbers();
   for (std::size_t i = 0; i < plan_.tensors_.size(); ++i) check_form(plan_.tensors_[i], ref(i));
-  for (const int i : plan_.order_) check_extents(plan_.tensors_[static_cast<std::size_t>(i)], ref(static_cast<std::size_t>(i)));
+  for (const int i : plan_.order_)
+    check_extents(plan_.tensors_[static_cast<std::size_t>(i)], ref(static_cast<std::size_t>(i)));
   find_sizes();
   if (plan_.lengths_ == Lengths::used) check_used_lengths();
   if (plan_.lengths_ == Lengths::packed)
-    for (const auto& [number, total] : {std::pair(plan_.cu_seqlens_q_, call_.sizes.rows), {plan_.cu_seqlens_k_, call_.sizes.positions}})
+    for (const auto& [number, total] :
+         {std::pair(plan_.cu_seqlens_q_, call_.sizes.rows), {plan_.cu_seqlens_k_, call_.sizes.positions}})
       check_bounds(plan_.tensors_[static_cast<std::size_t>(number)], ref(static_cast<std::size_t>(number)), total);
   check_overlap();
 }
 
 void CallCheck::find_tensors() {
-  call_.tensors.reserve(plan_.tensors_.size() + 8);   // 8: room for the parts of a split stream
+  call_.tensors.reserve(plan_.tensors_.size() + 8);  // 8: room for the parts of a split stream
   for (const TensorPlan& t : plan_.tensors_) {
     const auto at = place_of(arguments_.tensors, t.name, call_.tensors.size());
-    if (at < 0) refuse(fmt::format("{} tensor '{}' {} is missing", t.is_output ? "output" : "input", t.name, dims_text(t.dims)));
+    if (at < 0)
+      refuse(fmt::format("{} tensor '{}' {} is missing", t.is_output ? "output" : "input", t.name, dims_text(t.dims)));
     call_.tensors.push_back(&arguments_.tensors[static_cast<std::size_t>(at)].tensor);
   }
   // Every tensor of the plan was found, so with equal counts there is none beside them.
@@ -112,9 +115,11 @@ void CallCheck::check_form(const TensorPlan& t, const TensorRef& r) const {
     refuse(fmt::format("'{}' is {}, but the kernel was made for {}", t.name, to_string(r.dtype), to_string(t.dtype)));
   bool empty = false;
   for (std::size_t i = 0; i < t.dims.size(); ++i) {
-    if (r.shape[i] < 0) refuse(fmt::format("'{}' has the negative extent {} along {}", t.name, r.shape[i], t.dims[i].name));
+    if (r.shape[i] < 0)
+      refuse(fmt::format("'{}' has the negative extent {} along {}", t.name, r.shape[i], t.dims[i].name));
     if (r.shape[i] > INT32_MAX)
-      refuse(fmt::format("'{}' has {} indices along {}; at most 2^31-1 are possible", t.name, r.shape[i], t.dims[i].name));
+      refuse(
+          fmt::format("'{}' has {} indices along {}; at most 2^31-1 are possible", t.name, r.shape[i], t.dims[i].name));
     empty |= r.shape[i] == 0;
   }
   if (!empty && r.data == nullptr) refuse(fmt::format("'{}' has no data", t.name));
@@ -133,7 +138,8 @@ void CallCheck::check_extents(const TensorPlan& t, const TensorRef& r) {
     if (axis.shared < 0) {
       if (n == axis.fixed) continue;
       if (axis.packed_batch)
-        refuse(fmt::format("'{}' has batch extent {}, but packed sequences lie in a tensor of batch extent 1", t.name, n));
+        refuse(
+            fmt::format("'{}' has batch extent {}, but packed sequences lie in a tensor of batch extent 1", t.name, n));
       refuse(fmt::format("'{}' has {} {}, but the kernel was made for {}", t.name, t.dims[i].name, n, axis.fixed));
     }
     if (n < axis.extra) refuse(fmt::format("'{}' is empty; it needs one bound more than there are sequences", t.name));
@@ -142,8 +148,8 @@ void CallCheck::check_extents(const TensorPlan& t, const TensorRef& r) {
     Extent& known = extents_[static_cast<std::size_t>(axis.shared)];
     if (!known.from) known = {counted, &t};
     if (known.value != counted)
-      refuse(fmt::format("'{}' has {} along {}, but '{}' has {}", t.name, counted, plan_.dims_[static_cast<std::size_t>(axis.shared)],
-                         known.from->name, known.value));
+      refuse(fmt::format("'{}' has {} along {}, but '{}' has {}", t.name, counted,
+                         plan_.dims_[static_cast<std::size_t>(axis.shared)], known.from->name, known.value));
   }
 }
 
@@ -161,15 +167,16 @@ void CallCheck::find_sizes() {
   sizes.rows = extent(plan_.rows_, 0);
   sizes.positions = extent(plan_.positions_, 0);
   if (sizes.kv_heads * plan_.group_ != sizes.heads)
-    refuse(fmt::format("{} query heads on {} kv heads, but the kernel was made for {} query heads a kv head", sizes.heads,
-                       sizes.kv_heads, plan_.group_));
+    refuse(fmt::format("{} query heads on {} kv heads, but the kernel was made for {} query heads a kv head",
+                       sizes.heads, sizes.kv_heads, plan_.group_));
 }
 
 void CallCheck::check_used_lengths() const {
   const TensorRef& lens = ref(static_cast<std::size_t>(plan_.kv_lens_));
   for (std::int64_t i = 0; i < call_.sizes.sequences; ++i) {
     const std::int64_t n = int_at(lens, i);
-    if (n < 0 || n > call_.sizes.positions) refuse(fmt::format("kv_lens[{}] is {}, outside [0, {}]", i, n, call_.sizes.positions));
+    if (n < 0 || n > call_.sizes.positions)
+      refuse(fmt::format("kv_lens[{}] is {}, outside [0, {}]", i, n, call_.sizes.positions));
   }
 }
 
@@ -208,7 +215,8 @@ void CallCheck::check_overlap() const {
       if (j == i) continue;
       const Range other = range_of(ref(j));
       if (mine.from < other.to && other.from < mine.to)
-        refuse(fmt::format("output '{}' overlaps '{}'", out.name, plan_.tensors_[j].name), "an output needs memory of its own");
+        refuse(fmt::format("output '{}' overlaps '{}'", out.name, plan_.tensors_[j].name),
+               "an output needs memory of its own");
     }
   }
 }
@@ -226,7 +234,8 @@ void CallCheck::check_own_overlap(const TensorPlan& t, const TensorRef& r) const
   for (std::size_t i = 0; i < count; ++i) {
     const auto& [stride, n] = dims[i];
     if (stride < covered)
-      refuse(fmt::format("output '{}' overlaps itself: shape {} with such strides puts elements on one another", t.name, shape_text(r)));
+      refuse(fmt::format("output '{}' overlaps itself: shape {} with such strides puts elements on one another", t.name,
+                         shape_text(r)));
     covered = stride * (n - 1) + covered;
   }
 }

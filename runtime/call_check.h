@@ -14,9 +14,14 @@ class CallCheck {
 
  private:
   using TensorPlan = CallPlan::TensorPlan;
-  struct Extent { std::int64_t value = 0; const TensorPlan* from = nullptr; };
+  struct Extent {
+    std::int64_t value = 0;
+    const TensorPlan* from = nullptr;
+  };
   // Bytes from the first to past the last that a tensor reaches; 0 to 0 for an empty one.
-  struct Range { std::uintptr_t from = 0, to = 0; };
+  struct Range {
+    std::uintptr_t from = 0, to = 0;
+  };
 
   [[noreturn]] void refuse(std::string what, std::string remedy = {}) const;
   const TensorRef& ref(std::size_t i) const { return *call_.tensors[i]; }
@@ -36,7 +41,7 @@ class CallCheck {
   const CallPlan& plan_;
   const Arguments& arguments_;
   BoundCall& call_;
-  std::pmr::vector<Extent> extents_;   // of the shared dims
+  std::pmr::vector<Extent> extents_;  // of the shared dims
 };
 
 }  // namespace v1

@@ -78,10 +78,10 @@ struct Kernel::State {
     info.from_disk = true;
     for (const EmittedKernel& k : program.kernels) kernels.push_back(load(k, info));
     std::optional<SplitAlgorithm> split_algorithm;
-    if (program.kernels.size() > 1) split_algorithm = split(program.algorithm);
+    if (program.schedule.splits > 1) split_algorithm = split(program.algorithm);
     if (split_algorithm) parts.emplace(*split_algorithm, program.problem);
-    const auto tensor = [&](std::string_view name) {   // those of the call, then the parts
-      const int found = parts ? parts->tensor(name) : -1;
+    const auto tensor = [&](std::string_view name) {   // those of the call, then the parts or the packed operands
+      const int found = parts ? parts->tensor(name) : packed_operand(name);
       return found >= 0 ? call.tensor_count() + found : call.tensor(name);
     };
     const auto number = [&](std::string_view name) { return call.number(name); };
@@ -89,6 +89,12 @@ struct Kernel::State {
       const Algorithm& a = !split_algorithm ? program.algorithm : i == 0 ? split_algorithm->partial : split_algorithm->merge;
       launches.emplace_back(program.kernels[i], a, program.problem, tensor, number);
     }
+  }
+
+  int packed_operand(std::string_view name) const {
+    for (std::size_t i = 0; i < program.packed.size(); ++i)
+      if (program.packed[i].name == name) return static_cast<int>(i);
+    return -1;
   }
 
   void launch(std::size_t i, const BoundCall& bound) const { launches[i].launch(kernels[i].function, bound.sizes, bound.tensors, bound.numbers); }
@@ -142,6 +148,7 @@ const BuildInfo& Kernel::build_info() const { return state_->info; }
 void Kernel::run(const Arguments& arguments) const {
   BoundCall bound;
   state_->call.bind(arguments, bound);
+  if (!state_->program.packed.empty()) return run_packed(arguments, bound);
   if (!state_->parts) return state_->launch(0, bound);
   const PartsPlan& parts = *state_->parts;
   bound.sizes.parts = state_->program.schedule.splits;
@@ -154,6 +161,33 @@ void Kernel::run(const Arguments& arguments) const {
   for (std::size_t i = 0; i < parts.count(); ++i) bound.tensors.push_back(writes + i);
   state_->launch(0, bound);
   for (std::size_t i = 0; i < parts.count(); ++i) bound.tensors[own + i] = reads + i;
+  state_->launch(1, bound);
+}
+
+// Packs K and V for all tasks, unless that would take more memory than packed operands may have: then a twin of this
+// kernel packs tile by tile.
+void Kernel::run_packed(const Arguments& arguments, BoundCall& bound) const {
+  const Program& program = state_->program;
+  const Lengths lengths = program.algorithm.lengths;
+  CallSizes& sizes = bound.sizes;
+  sizes.key_tiles = key_tiles(lengths, sizes.positions, sizes.sequences, program.schedule.tile_keys);
+  const std::int64_t tiles = sizes.key_tiles * sizes.kv_heads * (lengths == Lengths::packed ? 1 : sizes.sequences);
+  std::int64_t bytes = 0;
+  for (const PackedOperand& operand : program.packed) bytes += operand.tile_bytes * tiles;
+  if (bytes > packed_bytes_limit) {
+    Schedule in_task = program.schedule;
+    in_task.pack_ahead = false;
+    return get(program.algorithm, program.problem, made_legal(program.algorithm, program.problem, in_task, program.target)).run(arguments);
+  }
+  const Workspace workspace(static_cast<std::size_t>(bytes));
+  std::pmr::vector<TensorRef> operands(program.packed.size(), TensorRef{}, bound.pool());
+  std::byte* at = workspace.data();
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    operands[i].data = at;
+    at += program.packed[i].tile_bytes * tiles;
+    bound.tensors.push_back(&operands[i]);
+  }
+  state_->launch(0, bound);
   state_->launch(1, bound);
 }
 

@@ -12,6 +12,9 @@
 namespace attile {
 inline namespace v1 {
 
+// The most memory that K and V packed ahead may take in a call; beyond it every task packs its own tiles.
+inline constexpr std::int64_t packed_bytes_limit = std::int64_t{64} << 20;
+
 // How a kernel came to be; for reports and tests.
 struct BuildInfo {
   bool from_disk = false;      // every binary was read from the disk cache
@@ -39,6 +42,7 @@ class ATTILE_API Kernel {
 
  private:
   struct State;
+  void run_packed(const Arguments& arguments, class BoundCall& bound) const;
   explicit Kernel(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const State> state_;
 };

@@ -14,7 +14,7 @@ std::int64_t CallSizes::*size_named(std::string_view name) {
   static constexpr std::pair<std::string_view, std::int64_t CallSizes::*> known[] = {
       {"sequences", &CallSizes::sequences}, {"heads", &CallSizes::heads},         {"kv_heads", &CallSizes::kv_heads},
       {"rows", &CallSizes::rows},           {"positions", &CallSizes::positions}, {"parts", &CallSizes::parts},
-      {"row_tiles", &CallSizes::row_tiles}};
+      {"row_tiles", &CallSizes::row_tiles}, {"key_tiles", &CallSizes::key_tiles}};
   for (const auto& [known_name, size] : known)
     if (known_name == name) return size;
   internal_check(false, "unknown size " + std::string(name));
@@ -23,10 +23,15 @@ std::int64_t CallSizes::*size_named(std::string_view name) {
 
 }  // namespace
 
-LaunchPlan::LaunchPlan(const EmittedKernel& k, const Algorithm& a, const Problem& p, const Lookup& tensor, const Lookup& number)
-    : tile_rows_(k.tile_rows), rows_per_query_(k.group_in_rows ? p.group : 1),
-      scratch_bytes_(static_cast<std::size_t>(k.scratch_bytes)), packed_(a.lengths == Lengths::packed),
-      group_in_rows_(k.group_in_rows), per_part_(k.per_part) {
+LaunchPlan::LaunchPlan(const EmittedKernel& k, const Algorithm& a, const Problem& p, const Lookup& tensor,
+                       const Lookup& number)
+    : tile_rows_(k.tile_rows),
+      rows_per_query_(k.group_in_rows ? p.group : 1),
+      scratch_bytes_(static_cast<std::size_t>(k.scratch_bytes)),
+      packed_(a.lengths == Lengths::packed),
+      group_in_rows_(k.group_in_rows),
+      per_part_(k.per_part),
+      per_key_tile_(k.per_key_tile) {
   for (const Parameter& parameter : k.parameters) {
     Slot slot{parameter.kind, 0, static_cast<std::size_t>(parameter.dim)};
     const bool is_number = parameter.kind == Parameter::Kind::real || parameter.kind == Parameter::Kind::integer;
@@ -50,6 +55,7 @@ std::int64_t LaunchPlan::row_tiles(const CallSizes& sizes) const {
 std::int64_t LaunchPlan::task_count(const CallSizes& sizes) const {
   const std::int64_t heads = group_in_rows_ ? sizes.kv_heads : sizes.heads;
   const std::int64_t sequences = packed_ ? (sizes.sequences > 0 ? 1 : 0) : sizes.sequences;
+  if (per_key_tile_) return sizes.key_tiles * sizes.kv_heads * sequences;
   return sizes.row_tiles * heads * sequences * (per_part_ ? sizes.parts : 1);
 }
 
@@ -77,7 +83,8 @@ void LaunchPlan::launch(Function* function, CallSizes sizes, std::span<const Ten
   std::pmr::vector<std::uint64_t> block(&pool);
   block.reserve(slots_.size());
   for (const Slot& slot : slots_) block.push_back(value_of(slot, sizes, tensors, numbers));
-  parallel_for(task_count(sizes), [&](std::int64_t task, int) { function(block.data(), task, worker_scratch(scratch_bytes_)); });
+  parallel_for(task_count(sizes),
+               [&](std::int64_t task, int) { function(block.data(), task, worker_scratch(scratch_bytes_)); });
 }
 
 }  // namespace v1

@@ -28,7 +28,7 @@ class LaunchPlan {
  private:
   struct Slot {
     Parameter::Kind kind;
-    std::size_t number = 0, dim = 0;                 // of the tensor or number
+    std::size_t number = 0, dim = 0;  // of the tensor or number
     std::int64_t CallSizes::*size = nullptr;
   };
   std::uint64_t value_of(const Slot& slot, const CallSizes& sizes, std::span<const TensorRef* const> tensors,
@@ -40,7 +40,7 @@ class LaunchPlan {
   std::vector<Slot> slots_;
   std::int64_t tile_rows_, rows_per_query_;
   std::size_t scratch_bytes_;
-  bool packed_, group_in_rows_, per_part_;
+  bool packed_, group_in_rows_, per_part_, per_key_tile_;
 };
 
 }  // namespace v1

@@ -26,11 +26,16 @@ PartsPlan::PartsPlan(const SplitAlgorithm& split, const Problem& p) {
     StateTensor t{o.name, {}, {}, {}};
     for (const Dim& d : dims) {
       Axis axis;
-      if (d == batch) axis.size = split.partial.lengths == Lengths::packed ? nullptr : &CallSizes::sequences;
-      else if (d == head) axis.size = &CallSizes::heads;
-      else if (d == split.partial.parallel) axis.size = &CallSizes::rows;
-      else if (d == part) axis.size = &CallSizes::parts;
-      else axis.fixed = p.extents.at(d.name);
+      if (d == batch)
+        axis.size = split.partial.lengths == Lengths::packed ? nullptr : &CallSizes::sequences;
+      else if (d == head)
+        axis.size = &CallSizes::heads;
+      else if (d == split.partial.parallel)
+        axis.size = &CallSizes::rows;
+      else if (d == part)
+        axis.size = &CallSizes::parts;
+      else
+        axis.fixed = p.extents.at(d.name);
       t.axes.push_back(axis);
     }
     for (const int turn : {0, 1, 2})
@@ -97,7 +102,8 @@ Workspace::Workspace(std::size_t bytes) : block_(std::exchange(kept(), Block{}))
   bytes = (bytes + line - 1) / line * line;
   block_ = Block{};
   block_.memory.reset(static_cast<std::byte*>(std::aligned_alloc(line, bytes)));
-  if (!block_.memory) throw Error(ErrorKind::resource, "work space", fmt::format("no memory for {} bytes of partial results", bytes));
+  if (!block_.memory)
+    throw Error(ErrorKind::resource, "work space", fmt::format("no memory for {} bytes of partial results", bytes));
   block_.bytes = bytes;
 }
 

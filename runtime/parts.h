@@ -29,14 +29,14 @@ class PartsPlan {
 
  private:
   struct Axis {
-    std::int64_t CallSizes::*size = nullptr;   // null: `fixed`
+    std::int64_t CallSizes::*size = nullptr;  // null: `fixed`
     std::int64_t fixed = 1;
   };
   struct StateTensor {
     std::string name;
-    std::vector<Axis> axes;                  // as the merge declares them
-    std::vector<std::size_t> inner_to_outer; // the order of the dims in memory: features, `part`, the rest
-    std::vector<std::size_t> written;        // which of the axes the writer has, in its order; `part` last
+    std::vector<Axis> axes;                   // as the merge declares them
+    std::vector<std::size_t> inner_to_outer;  // the order of the dims in memory: features, `part`, the rest
+    std::vector<std::size_t> written;         // which of the axes the writer has, in its order; `part` last
   };
   std::int64_t elements(const StateTensor& t, const CallSizes& sizes) const;
   std::vector<StateTensor> states_;
@@ -52,8 +52,13 @@ class Workspace {
   std::byte* data() const { return block_.memory.get(); }
 
  private:
-  struct Free { void operator()(std::byte* memory) const; };
-  struct Block { std::unique_ptr<std::byte, Free> memory; std::size_t bytes = 0; };
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  struct Block {
+    std::unique_ptr<std::byte, Free> memory;
+    std::size_t bytes = 0;
+  };
   static Block& kept();
   Block block_;
 };

@@ -99,6 +99,8 @@ void check_lanes(const Case& c, Reasons& reasons) {
 
 void check_order_and_splits(const Case& c, Reasons& reasons) {
   const auto per_position = [](const OutputDecl& o) { return o.per_position; };
+  if (c.s.pack_ahead && (c.s.lanes != Lanes::rows || c.s.order != Order::queries_outer || c.s.splits != 1))
+    reasons.push_back("pack_ahead packs for lanes: rows with order: queries_outer and splits: 1 only");
   if (c.s.pack_group && c.p.group <= 1)
     reasons.push_back("pack_group puts several query heads of one kv head into a row tile, and the group is 1");
   if (c.s.splits > 1 && std::any_of(c.a.outputs.begin(), c.a.outputs.end(), per_position))

@@ -26,6 +26,7 @@ void drop_unavailable(const Algorithm& a, const Problem& p, Schedule& s, const T
   s.bf16_dot = s.bf16_dot && t.bf16_dot && t.vector_bytes == 64 && s.lanes == Lanes::rows && !operands.empty() &&
                std::all_of(operands.begin(), operands.end(), is_bf16);
   s.pack_group = s.pack_group && p.group > 1;
+  s.pack_ahead = s.pack_ahead && s.lanes == Lanes::rows && s.order == Order::queries_outer && s.splits == 1;
   const auto per_position = [](const OutputDecl& o) { return o.per_position; };
   if (selection_count(a) > 0 || std::any_of(a.outputs.begin(), a.outputs.end(), per_position)) s.splits = 1;
   if (s.lanes == Lanes::positions || s.splits != 1) s.order = Order::queries_outer;

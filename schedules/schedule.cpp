@@ -14,6 +14,7 @@ std::string to_string(const Schedule& s) {
   out += fmt::format(" panel {} block {} {} splits {}", s.panel_vectors, s.block, to_string(s.order), s.splits);
   if (s.bf16_dot) out += " bf16_dot";
   if (s.pack_group) out += " pack_group";
+  if (s.pack_ahead) out += " pack_ahead";
   return out + (s.longest_first ? " longest_first" : "");
 }
 

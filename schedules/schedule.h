@@ -29,6 +29,7 @@ struct Schedule {
   Order order = Order::queries_outer;
   bool bf16_dot = false;      // products by the dot instruction on bf16 pairs
   bool pack_group = false;    // the query heads of one kv head are rows of one task
+  bool pack_ahead = false;    // lanes: rows; a kernel of its own packs K and V once, not every task for itself
   int splits = 1;             // parts of the stream, merged by the rule
   bool longest_first = true;  // tasks from the last row tile to the first
 

@@ -28,7 +28,8 @@ constexpr ScheduleField whole_number() {
 }
 
 constexpr const char* name_of(bool Schedule::*member) {
-  return member == &Schedule::bf16_dot ? "bf16_dot" : member == &Schedule::pack_group ? "pack_group" : "longest_first";
+  return member == &Schedule::bf16_dot ? "bf16_dot" : member == &Schedule::pack_group ? "pack_group"
+         : member == &Schedule::pack_ahead ? "pack_ahead" : "longest_first";
 }
 
 template <bool Schedule::*member>
@@ -56,7 +57,7 @@ constexpr ScheduleField order{
 constexpr ScheduleField fields[] = {
     whole_number<&Schedule::tile_rows>(),     whole_number<&Schedule::tile_keys>(), lanes,
     whole_number<&Schedule::panel_vectors>(), whole_number<&Schedule::block>(),     order,
-    yes_or_no<&Schedule::bf16_dot>(),         yes_or_no<&Schedule::pack_group>(),   whole_number<&Schedule::splits>(),
+    yes_or_no<&Schedule::bf16_dot>(),         yes_or_no<&Schedule::pack_group>(),   yes_or_no<&Schedule::pack_ahead>(),   whole_number<&Schedule::splits>(),
     yes_or_no<&Schedule::longest_first>(),
 };
 

@@ -18,7 +18,7 @@ struct Placer {
     return std::find(input->dims.begin(), input->dims.end(), context.algorithm.streamed) != input->dims.end();
   }
   void operand(Value v, Layout packed, Layout pairs) {
-    kernel[v].space = rows || !is_streamed(v) ? Space::tile : Space::global;
+    kernel[v].space = !is_streamed(v) ? Space::tile : !rows ? Space::global : schedule.pack_ahead ? Space::workspace : Space::tile;
     kernel[v].layout = !rows ? Layout::plain : schedule.bf16_dot ? pairs : packed;
     if (rows && schedule.bf16_dot) kernel[v].element = Element::bf16;
   }
@@ -45,10 +45,10 @@ Kernel place(Kernel kernel, const Context& context) {
   for (ValueDecl& v : kernel.values) v.layout = natural;
   Placer placer{kernel, context};
   walk(kernel.body, [&](const Stmt& s) { placer.visit(s); });
-  // What stays in global memory is read there by its product.
+  // What stays in global memory is read there by its product; the packing kernel has filled the workspace.
   remove_everywhere(kernel.body, [&](const Stmt& s) {
     const Copy* copy = std::get_if<Copy>(&s.node);
-    return copy && kernel[copy->dst].space == Space::global;
+    return copy && kernel[copy->dst].space != Space::tile;
   });
   return kernel;
 }

@@ -1,7 +1,9 @@
 """Attention from Python through ctypes, with nothing but the standard library: ctypes_test.py LIBRARY HEADER."""
 import ctypes as c
 import math
+import os
 import re
+import subprocess
 import sys
 
 
@@ -123,6 +125,22 @@ def check_errors(attile, base):
     assert attile.lib.attile_attention_create(later, handle) == ERROR_ARGUMENT and "newer library" in attile.error()
 
 
+def check_environment(header):
+    """What is wrong around the process is said with the variable that mends it; nothing is printed by the library."""
+    for variables, says in (({"ATTILE_LLVM_MODULE": "/no/such/module.so", "ATTILE_CACHE": "off"}, "/no/such/module.so"),
+                            ({"ATTILE_THREADS": "many"}, "ATTILE_THREADS")):
+        child = subprocess.run([sys.executable, __file__, sys.argv[1], header, "expect-failure"], capture_output=True, text=True,
+                               env={**os.environ, **variables})
+        assert child.returncode == 0 and says in child.stdout and not child.stderr, (child.stdout, child.stderr)
+
+
+def fail_once(attile):
+    one = tensor([1.0] * 64, FLOAT32, 1, 1, 64, 1)[0]
+    out = tensor([0.0] * 64, FLOAT32, 1, 1, 64, 1)[0]
+    assert attile.attention({"q": one, "k": one, "v": one, "o": out}, causal=1) != OK
+    print(attile.error())
+
+
 def check_header(path):
     """The structs above are the header's, field by field."""
     text = re.sub(r"/\*.*?\*/", "", open(path, encoding="utf-8").read(), flags=re.S)
@@ -134,6 +152,9 @@ def check_header(path):
 
 if __name__ == "__main__":
     library = Library(sys.argv[1])
+    if sys.argv[3:] == ["expect-failure"]:
+        sys.exit(fail_once(library))
+    check_environment(sys.argv[2])
     check_header(sys.argv[2])
     check_errors(library, check_results(library))
     print("attile", library.lib.attile_version().decode(), "through ctypes: good")

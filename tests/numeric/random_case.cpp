@@ -83,6 +83,10 @@ Schedule draw_schedule(Draw& d, const ProblemCase& c, const Target& t) {
     s.tile_keys = static_cast<int>(d.of<std::int64_t>({16, 32, 64, 128}));
     s.bf16_dot = t.bf16_dot && c.dtype == DType::bfloat16 && d.chance(2);
   }
+  if (s.lanes == Lanes::rows && d.chance(2)) {
+    s.pack_ahead = true;
+    return s;
+  }
   if (c.options.top_k == 0 && d.chance(5)) s.splits = static_cast<int>(d.of<std::int64_t>({2, 3, 7}));
   return s;
 }

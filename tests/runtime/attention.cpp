@@ -25,7 +25,10 @@ std::map<std::string, EvaluatedOutput> evaluated(const AttentionCall& call) {
   for (const auto& t : arguments.tensors) {
     if (!a.find_input(t.name)) continue;
     const auto rank = t.tensor.rank;
-    HostTensor host{t.tensor.dtype, t.tensor.data, {t.tensor.shape.begin(), t.tensor.shape.begin() + rank}, {t.tensor.strides.begin(), t.tensor.strides.begin() + rank}};
+    HostTensor host{t.tensor.dtype,
+                    t.tensor.data,
+                    {t.tensor.shape.begin(), t.tensor.shape.begin() + rank},
+                    {t.tensor.strides.begin(), t.tensor.strides.begin() + rank}};
     for (std::size_t i = 0; i < host.shape.size(); ++i)
       if (host.shape[i] == 1) host.strides[i] = 0;
     in.tensors[t.name] = host;
@@ -40,7 +43,7 @@ double worst_difference(const std::vector<float>& got, const std::vector<double>
     const double difference = std::isinf(want[i]) && got[i] == want[i] ? 0 : std::fabs(got[i] - want[i]);
     worst = std::max(worst, difference / (tolerance * (1 + std::fabs(std::isinf(want[i]) ? 0 : want[i]))));
   }
-  return worst;   // in units of what is allowed
+  return worst;  // in units of what is allowed
 }
 
 void check_agrees(SmallCall& c) {
@@ -62,7 +65,8 @@ TEST_CASE("run_attention agrees with evaluate for what the tensors of the call i
       {"a scale of 0", [](SmallCall& c) { c.call.scale = 0; }},
       {"window, softcap, slopes", [](SmallCall& c) { c.call.window_left = 1, c.call.softcap = 0.7, c.with_slopes(); }},
       {"right window", [](SmallCall& c) { c.call.window_right = 0; }},
-      {"bias, mask, sink", [](SmallCall& c) { c.mask[3] = c.mask[7] = 0, c.with_bias(), c.with_mask(), c.with_sink(), c.with_lse(); }},
+      {"bias, mask, sink",
+       [](SmallCall& c) { c.mask[3] = c.mask[7] = 0, c.with_bias(), c.with_mask(), c.with_sink(), c.with_lse(); }},
       {"prefix and documents", [](SmallCall& c) { c.call.causal = true, c.with_prefix(), c.with_documents(); }},
       {"used lengths", [](SmallCall& c) { c.with_lens(), c.call.causal = true; }},
       {"packed", [](SmallCall& c) { c.packed(), c.call.causal = true; }},
@@ -162,7 +166,7 @@ TEST_CASE("float16 linear attention keeps scores beyond the range of float16") {
   };
   c.call.q = half(c.call.q, q), c.call.k = half(c.call.k, k), c.call.v = half(c.call.v, v);
   c.call.rule = Rule::linear;
-  c.call.scale = 1;   // scores of 640000
+  c.call.scale = 1;  // scores of 640000
   run_attention(c.call);
   CHECK(worst_difference(c.o, evaluated(c.call).at("o").values, 1e-4) < 1);
 }

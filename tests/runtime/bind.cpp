@@ -47,7 +47,8 @@ TEST_CASE("missing, unknown and repeated arguments are named") {
   no_number.numbers.clear();
   extra_number.real("softcap", 1);
   number_twice.real("scale", 1);
-  CHECK_THAT(refusal(kernel, missing), ContainsSubstring("input tensor 'k' [batch, kv_head, key, head_dim] is missing"));
+  CHECK_THAT(refusal(kernel, missing),
+             ContainsSubstring("input tensor 'k' [batch, kv_head, key, head_dim] is missing"));
   CHECK_THAT(refusal(kernel, unknown), ContainsSubstring("there is no tensor 'extra' (known: q, k, v, o)"));
   CHECK_THAT(refusal(kernel, twice), ContainsSubstring("tensor 'q' is given twice"));
   CHECK_THAT(refusal(kernel, no_number), ContainsSubstring("number 'scale' is missing"));
@@ -67,11 +68,16 @@ TEST_CASE("tensors that the kernel was not made for are refused") {
       if (t.name == name) change(t.tensor);
     return out;
   };
-  CHECK_THAT(refusal(kernel, changed("q", [](TensorRef& t) { t.dtype = DType::bfloat16; })), ContainsSubstring("'q' is bfloat16, but the kernel was made for float32"));
-  CHECK_THAT(refusal(kernel, changed("k", [](TensorRef& t) { t.rank = 3; })), ContainsSubstring("'k' has shape [2, 2, 5], but its dims are"));
-  CHECK_THAT(refusal(kernel, changed("values", [](TensorRef& t) { t.shape[3] = 2; })), ContainsSubstring("'values' has slot 2, but the kernel was made for 4"));
-  CHECK_THAT(refusal(kernel, changed("v", [](TensorRef& t) { t.shape[2] = 4; })), ContainsSubstring("'v' has 4 along key, but 'k' has 5"));
-  CHECK_THAT(refusal(kernel, changed("q", [](TensorRef& t) { t.shape[2] = std::int64_t{1} << 40; })), ContainsSubstring("at most 2^31-1"));
+  CHECK_THAT(refusal(kernel, changed("q", [](TensorRef& t) { t.dtype = DType::bfloat16; })),
+             ContainsSubstring("'q' is bfloat16, but the kernel was made for float32"));
+  CHECK_THAT(refusal(kernel, changed("k", [](TensorRef& t) { t.rank = 3; })),
+             ContainsSubstring("'k' has shape [2, 2, 5], but its dims are"));
+  CHECK_THAT(refusal(kernel, changed("values", [](TensorRef& t) { t.shape[3] = 2; })),
+             ContainsSubstring("'values' has slot 2, but the kernel was made for 4"));
+  CHECK_THAT(refusal(kernel, changed("v", [](TensorRef& t) { t.shape[2] = 4; })),
+             ContainsSubstring("'v' has 4 along key, but 'k' has 5"));
+  CHECK_THAT(refusal(kernel, changed("q", [](TensorRef& t) { t.shape[2] = std::int64_t{1} << 40; })),
+             ContainsSubstring("at most 2^31-1"));
   CHECK(c.outputs_untouched());
 }
 
@@ -108,7 +114,7 @@ TEST_CASE("a stream split into parts gives the same for every call of a thread, 
     run_attention(split.call);
     for (std::size_t i = 0; i < o.size(); ++i) CHECK_THAT(split.o[i], WithinAbs(o[i], 1e-5));
     for (std::size_t i = 0; i < lse.size(); ++i) CHECK_THAT(split.lse[i], WithinAbs(lse[i], 1e-5));
-    SmallCall shorter;   // leaves other parts in the memory that the next round takes
+    SmallCall shorter;  // leaves other parts in the memory that the next round takes
     shorter.call.schedule = schedule;
     shorter.call.k.shape[2] = shorter.call.v.shape[2] = 1;
     run_attention(shorter.call);

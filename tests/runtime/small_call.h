@@ -1,4 +1,5 @@
-// A small attention call with memory for every tensor it may have, outputs filled with a pattern; tests change one thing.
+// A small attention call with memory for every tensor it may have, outputs filled with a pattern; tests change one
+// thing.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +23,15 @@ struct SmallCall {
   AttentionCall call;
 
   SmallCall() {
-    for (auto [x, count] : {std::pair(&q, B * H * N * D), {&k, B * Hk * M * D}, {&v, B * Hk * M * Dv}, {&slopes, B * H},
-                            {&bias, B * H * N * M}, {&sink, H}, {&o, B * H * N * Dv}, {&lse, B * H * N}, {&values, B * H * N * 4}}) {
+    for (auto [x, count] : {std::pair(&q, B * H * N * D),
+                            {&k, B * Hk * M * D},
+                            {&v, B * Hk * M * Dv},
+                            {&slopes, B * H},
+                            {&bias, B * H * N * M},
+                            {&sink, H},
+                            {&o, B * H * N * Dv},
+                            {&lse, B * H * N},
+                            {&values, B * H * N * 4}}) {
       x->resize(static_cast<std::size_t>(count));
       for (std::size_t i = 0; i < x->size(); ++i) (*x)[i] = static_cast<float>((i * 37 + 11) % 41) / 20.0f - 1.0f;
     }
@@ -68,7 +76,9 @@ struct SmallCall {
     std::fill(indices.begin(), indices.end(), -77);
   }
   bool outputs_untouched() const {
-    const auto untouched = [](const auto& x) { return std::all_of(x.begin(), x.end(), [](auto value) { return value == -77; }); };
+    const auto untouched = [](const auto& x) {
+      return std::all_of(x.begin(), x.end(), [](auto value) { return value == -77; });
+    };
     return untouched(o) && untouched(lse) && untouched(values) && untouched(indices);
   }
 };

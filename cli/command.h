@@ -1,0 +1,31 @@
+// The command `attile`: its verbs, exit codes (0 good, 1 the work failed, 2 wrong usage) and what a wrong word gets as
+// an answer. A verb is a file with one function that adds its flags and returns what to do.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace attile::cli {
+
+int run_command(int argc, char** argv);
+
+inline constexpr int good = 0, failed = 1, wrong_usage = 2;
+
+// Adds the flags of a verb to its subcommand; the result runs after parsing and returns the exit code.
+using Action = std::function<int()>;
+Action add_run(CLI::App& verb);
+Action add_check(CLI::App& verb);
+Action add_emit(CLI::App& verb);
+Action add_explain(CLI::App& verb);
+Action add_bench(CLI::App& verb);
+Action add_cache(CLI::App& verb);
+Action add_doctor(CLI::App& verb);
+
+// Fills a CLI::App from one line of words, as a shell without quotes would; for lists of flags in files.
+std::vector<std::string> words_of(const std::string& line);
+// What parsing found wrong, as one sentence with a suggestion where a known word is near.
+std::string usage_text(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace attile::cli

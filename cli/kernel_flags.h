@@ -1,0 +1,40 @@
+// What emit, explain and cache warm share: flags that say a problem without tensors, a target and a schedule, as the
+// values that a kernel is generated from.
+#pragma once
+
+#include <string>
+
+#include "cli/attention_flags.h"
+#include "dsl/algorithm.h"
+#include "runtime/host_cpu.h"
+#include "schedules/schedule.h"
+
+namespace attile::cli {
+
+struct KernelFlags {
+  AttentionFlags attention;
+  MachineFlags machine;
+  std::string target = "host";
+  bool lse = false;
+};
+// Sizes, variant, --lse, --out-dtype and --schedule; --target apart.
+void add_kernel_flags(CLI::App& app, KernelFlags& flags);
+void add_target_flag(CLI::App& app, KernelFlags& flags);
+
+// The machine, or a named chip that need not be here. Throws Error(unsupported) for chips of other back ends.
+struct Chip {
+  Target target;
+  HostCpu cpu;
+};
+Chip chip_of(const std::string& name);
+
+struct KernelSource {
+  Algorithm algorithm;
+  Problem problem;
+  Schedule schedule;  // as given, else the best known; not checked for legality
+  Chip chip;
+  std::string problem_text;
+};
+KernelSource kernel_source(const KernelFlags& flags);
+
+}  // namespace attile::cli
