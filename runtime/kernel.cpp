@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -76,7 +77,7 @@ struct Kernel::State {
   State(Program made, double generate_ms) : program(std::move(made)), call(program.algorithm, program.problem) {
     info.generate_ms = generate_ms;
     info.from_disk = true;
-    for (const EmittedKernel& k : program.kernels) kernels.push_back(load(k, info));
+    load_all();
     std::optional<SplitAlgorithm> split_algorithm;
     if (program.schedule.splits > 1) split_algorithm = split(program.algorithm);
     if (split_algorithm) parts.emplace(*split_algorithm, program.problem);
@@ -88,6 +89,21 @@ struct Kernel::State {
     for (std::size_t i = 0; i < program.kernels.size(); ++i) {
       const Algorithm& a = !split_algorithm ? program.algorithm : i == 0 ? split_algorithm->partial : split_algorithm->merge;
       launches.emplace_back(program.kernels[i], a, program.problem, tensor, number);
+    }
+  }
+
+  // Every kernel is compiled on a thread of its own: a first call waits for the longest only.
+  void load_all() {
+    std::vector<BuildInfo> infos(program.kernels.size(), info);
+    std::vector<std::future<LoadedKernel>> pending;
+    for (std::size_t i = 1; i < program.kernels.size(); ++i)
+      pending.push_back(std::async(std::launch::async, [&, i] { return load(program.kernels[i], infos[i]); }));
+    kernels.push_back(load(program.kernels[0], infos[0]));
+    for (auto& other : pending) kernels.push_back(other.get());
+    for (const BuildInfo& one : infos) {
+      info.from_disk = info.from_disk && one.from_disk;
+      info.compile_ms = std::max(info.compile_ms, one.compile_ms);
+      info.load_ms = std::max(info.load_ms, one.load_ms);
     }
   }
 

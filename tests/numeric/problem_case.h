@@ -18,7 +18,7 @@ namespace attile::test {
 struct ProblemCase {
   AttentionOptions options;
   std::int64_t batches = 1, heads = 1, kv_heads = 1, rows = 1, positions = 1, head_dim = 16, value_dim = 16;
-  DType dtype = DType::float32, out_dtype = DType::float32;
+  DType dtype = DType::float32, out_dtype = DType::float32, bias_dtype = DType::float32;
   std::vector<std::int64_t> lengths_q, lengths_k;   // packed: per sequence; used: lengths_k
   Schedule schedule;
   std::uint64_t seed = 1;
@@ -53,7 +53,9 @@ class CaseData {
   std::uint64_t state_;
 };
 
-// A random case; small enough that `evaluate` takes milliseconds.
+// A random case; small enough that `evaluate` takes milliseconds. Runs of this many seeds share a compiled kernel, since
+// compiling takes most of the time.
+inline constexpr std::uint64_t calls_per_kernel = 8;
 ProblemCase random_case(std::uint64_t seed);
 
 // Runs the kernel and compares every output. Empty if all agree, else one line with the worst element.

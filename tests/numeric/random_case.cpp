@@ -22,6 +22,7 @@ class Draw {
   std::uint64_t state_;
 };
 
+// What the kernel is compiled for.
 void draw_variant(Draw& d, ProblemCase& c) {
   AttentionOptions& o = c.options;
   o.rule = d.chance(2) ? Rule::softmax : d.of({Rule::softmax, Rule::softmax_plus_one, Rule::sigmoid, Rule::linear});
@@ -31,7 +32,6 @@ void draw_variant(Draw& d, ProblemCase& c) {
   const bool packed = o.lengths == Lengths::packed;
   o.causal = d.chance(2);
   o.window = d.chance(5);
-  if (o.window) c.window_left = static_cast<double>(d.in(-1, 40)), c.window_right = static_cast<double>(d.in(-1, 40));
   o.softcap = d.chance(6);
   o.alibi = d.chance(6);
   o.bias = !packed && d.chance(6);
@@ -46,31 +46,21 @@ void draw_variant(Draw& d, ProblemCase& c) {
   } else {
     o.dropout = d.chance(7);
   }
-  c.nan_in_hidden = o.top_k == 0 && d.chance(6);
 }
 
-void draw_sizes(Draw& d, ProblemCase& c) {
-  c.batches = d.in(1, 3);
-  c.kv_heads = d.in(1, 3);
-  c.heads = c.kv_heads * d.of<std::int64_t>({1, 1, 2, 3, 4});
+void draw_types(Draw& d, ProblemCase& c) {
+  c.dtype = d.of({DType::float32, DType::float32, DType::bfloat16, DType::float16});
+  c.out_dtype = d.chance(3) ? DType::float32 : c.dtype;
+  c.bias_dtype = d.chance(2) ? DType::float32 : c.dtype;
   c.head_dim = d.chance(3) ? d.in(1, 40) : d.of<std::int64_t>({16, 32, 64, 72, 80, 96, 100, 128});
   c.value_dim = d.chance(2) ? c.head_dim : d.in(1, 70);
-  c.rows = d.chance(4) ? d.in(0, 4) : d.in(1, 150);
-  c.positions = d.chance(8) ? d.in(0, 3) : d.in(1, 300);
-  if (c.options.lengths == Lengths::used)
-    for (std::int64_t b = 0; b < c.batches; ++b) c.lengths_k.push_back(d.in(0, c.positions));
-  if (c.options.lengths == Lengths::packed)
-    for (std::int64_t b = d.in(1, 6); b > 0; --b) {
-      c.lengths_q.push_back(d.chance(4) ? 0 : d.in(1, 70));
-      c.lengths_k.push_back(d.chance(4) ? 0 : d.in(1, 90));
-    }
-  if (c.options.lengths == Lengths::packed) c.batches = static_cast<std::int64_t>(c.lengths_q.size());
+  c.heads = d.of<std::int64_t>({1, 1, 2, 3, 4});   // per kv head, for now
 }
 
 Schedule draw_schedule(Draw& d, const ProblemCase& c, const Target& t) {
   Schedule s;
   s.longest_first = d.chance(2);
-  s.pack_group = c.heads > c.kv_heads && d.chance(3);
+  s.pack_group = c.heads > 1 && d.chance(3);
   if (d.chance(3)) {
     s.lanes = Lanes::positions;
     s.tile_rows = static_cast<int>(d.in(1, 8));
@@ -82,26 +72,41 @@ Schedule draw_schedule(Draw& d, const ProblemCase& c, const Target& t) {
     s.tile_rows = static_cast<int>(panel_rows(s, t) * d.in(1, 3));
     s.tile_keys = static_cast<int>(d.of<std::int64_t>({16, 32, 64, 128}));
     s.bf16_dot = t.bf16_dot && c.dtype == DType::bfloat16 && d.chance(2);
+    s.pack_ahead = d.chance(2);
   }
-  if (s.lanes == Lanes::rows && d.chance(2)) {
-    s.pack_ahead = true;
-    return s;
-  }
-  if (c.options.top_k == 0 && d.chance(5)) s.splits = static_cast<int>(d.of<std::int64_t>({2, 3, 7}));
+  if (!s.pack_ahead && c.options.top_k == 0 && d.chance(5)) s.splits = static_cast<int>(d.of<std::int64_t>({2, 3, 7}));
   return s;
+}
+
+// What only a call knows.
+void draw_sizes(Draw& d, ProblemCase& c) {
+  c.batches = d.in(1, 3);
+  c.kv_heads = d.in(1, 3);
+  c.heads *= c.kv_heads;
+  c.rows = d.chance(4) ? d.in(0, 4) : d.in(1, 150);
+  c.positions = d.chance(8) ? d.in(0, 3) : d.in(1, 300);
+  if (c.options.window) c.window_left = static_cast<double>(d.in(-1, 40)), c.window_right = static_cast<double>(d.in(-1, 40));
+  c.nan_in_hidden = c.options.top_k == 0 && d.chance(6);
+  if (c.options.lengths == Lengths::used)
+    for (std::int64_t b = 0; b < c.batches; ++b) c.lengths_k.push_back(d.in(0, c.positions));
+  if (c.options.lengths != Lengths::packed) return;
+  for (std::int64_t b = d.in(1, 6); b > 0; --b) {
+    c.lengths_q.push_back(d.chance(4) ? 0 : d.in(1, 70));
+    c.lengths_k.push_back(d.chance(4) ? 0 : d.in(1, 90));
+  }
+  c.batches = static_cast<std::int64_t>(c.lengths_q.size());
 }
 
 }  // namespace
 
 ProblemCase random_case(std::uint64_t seed) {
-  Draw d(seed);
+  Draw kernel(seed / calls_per_kernel), call(seed + 0x5851F42Dull);
   ProblemCase c;
   c.seed = seed;
-  draw_variant(d, c);
-  draw_sizes(d, c);
-  c.dtype = d.of({DType::float32, DType::float32, DType::bfloat16, DType::float16});
-  c.out_dtype = d.chance(3) ? DType::float32 : c.dtype;
-  c.schedule = draw_schedule(d, c, host_target());
+  draw_variant(kernel, c);
+  draw_types(kernel, c);
+  c.schedule = draw_schedule(kernel, c, host_target());
+  draw_sizes(call, c);
   return c;
 }
 
