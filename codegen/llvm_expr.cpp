@@ -165,11 +165,16 @@ Values ExprEmitter::binary(const Node& n, Values a, Values b) {
     match(a, b);
     return each(a, b, [&](const Val& x, const Val& y) { return f_.binary(n.op == Op::logical_and ? "and" : "or", x, y); });
   }
+  Op op = n.op;
+  if (op == Op::div && is_uniform(b) && !is_uniform(a)) {   // one division for all lanes; a rounding apart from each
+    op = Op::mul;
+    b = {f_.binary("fdiv", f32(1), to_real(b).front())};
+  }
   const bool integers = n.op != Op::div && n.args[0]->kind != Kind::real && n.args[1]->kind != Kind::real;
   if (!integers) a = to_real(a), b = to_real(b);
   match(a, b);
   return each(a, b, [&](const Val& x, const Val& y) -> Val {
-    switch (n.op) {
+    switch (op) {
       case Op::add: return f_.binary(integers ? "add" : "fadd", x, y);
       case Op::sub: return f_.binary(integers ? "sub" : "fsub", x, y);
       case Op::mul: return f_.binary(integers ? "mul" : "fmul", x, y);
@@ -182,7 +187,7 @@ Values ExprEmitter::binary(const Node& n, Values a, Values b) {
       case Op::not_equal: return f_.compare(integers ? "icmp ne" : "fcmp une", x, y);
       case Op::min:
       case Op::max: {
-        const bool is_min = n.op == Op::min;
+        const bool is_min = op == Op::min;
         if (integers) return f_.select(f_.compare(is_min ? "icmp slt" : "icmp sgt", x, y), x, y);
         const Val chosen = f_.select(f_.compare(is_min ? "fcmp olt" : "fcmp ogt", x, y), x, y);
         return f_.select(f_.compare("fcmp uno", x, x), x, chosen);

@@ -108,8 +108,7 @@ TEST_CASE("70000 packed sequences of three tokens are computed to the last", "[C
 TEST_CASE("four million query rows are computed to the last", "[C34]") {
   constexpr std::int64_t rows = 64 * 65535 + 1;
   Call call(AttentionOptions{}, {.rows = 1, .keys = 16, .head_dim = 16}, DType::bfloat16);
-  // The rows of q are 64 rows over and over: the same memory 65536 times is not to be had with one stride, so all rows
-  // are one row but for the last, which lies apart.
+  // Row i of q equals row i + 97·n.
   GuardedTensor q(DType::bfloat16, {1, 1, rows, 16}, {0, 0, 16, 1}, Edge::end), o(DType::bfloat16, {1, 1, rows, 16}, {0, 0, 16, 1}, Edge::end);
   auto* const q_bits = reinterpret_cast<std::uint16_t*>(q.data());
   for (std::int64_t i = 0; i < rows * 16; ++i) q_bits[i] = to_bfloat16(static_cast<float>(i / 16 % 97 * 3 % 17 - 8) / 4);
@@ -117,7 +116,7 @@ TEST_CASE("four million query rows are computed to the last", "[C34]") {
   call.ref("q") = q.ref(), call.ref("o") = o.ref();
   const Arguments arguments = call.arguments();
   Kernel::get(call.algorithm(), call.problem()).run(arguments);
-  // Row i equals row i + 97·k: compared bit by bit with the first 97 rows, and those with the reference.
+  // So do the rows of o, bit by bit; the first 97 are compared with the reference.
   const auto* const out = reinterpret_cast<const std::uint16_t*>(o.data());
   std::int64_t wrong = 0;
   for (std::int64_t i = 0; i < rows * 16; ++i) wrong += out[i] != out[i % (97 * 16)];
