@@ -21,7 +21,8 @@ std::int64_t checked_count(DType dtype, const std::vector<std::int64_t>& shape) 
   std::int64_t count = 1;
   bool overflow = shape.size() > TensorRef::max_rank;
   for (const std::int64_t extent : shape) {
-    if (extent < 0) throw Error(ErrorKind::argument, "shape", fmt::format("{} has a negative extent", shape_text(shape)));
+    if (extent < 0)
+      throw Error(ErrorKind::argument, "shape", fmt::format("{} has a negative extent", shape_text(shape)));
     overflow = overflow || __builtin_mul_overflow(count, extent, &count);
   }
   std::int64_t bytes = 0;
@@ -98,11 +99,13 @@ Array converted(Array array, DType dtype, const std::string& where) {
   if (array.dtype() == dtype) return array;
   const bool narrowing = array.dtype() == DType::int64 && dtype == DType::int32;
   if (!narrowing && !(is_float(array.dtype()) && is_float(dtype)))
-    throw Error(ErrorKind::argument, where, fmt::format("it holds {}, but {} is needed", to_string(array.dtype()), to_string(dtype)));
+    throw Error(ErrorKind::argument, where,
+                fmt::format("it holds {}, but {} is needed", to_string(array.dtype()), to_string(dtype)));
   Array out(dtype, array.shape());
   for_each_index(array.count(), [&](std::int64_t i) {
     const double value = array.get(i);
-    if (narrowing && (value < std::numeric_limits<std::int32_t>::min() || value > std::numeric_limits<std::int32_t>::max()))
+    if (narrowing &&
+        (value < std::numeric_limits<std::int32_t>::min() || value > std::numeric_limits<std::int32_t>::max()))
       throw Error(ErrorKind::argument, where, fmt::format("the value {} does not fit in int32", value));
     out.set(i, value);
   });

@@ -17,9 +17,15 @@ namespace {
 
 constexpr std::int64_t largest_extent = std::numeric_limits<std::int32_t>::max();
 
+// The limits show in errors, not in every line of the help.
+template <typename T>
+CLI::Validator in_range(T from, T to) {
+  return CLI::Range(from, to).description("");
+}
+
 template <typename T>
 void add_size(CLI::App& app, const char* flag, T& value, const char* doc) {
-  app.add_option(flag, value, doc)->check(CLI::Range(std::int64_t{0}, largest_extent))->group("Sizes");
+  app.add_option(flag, value, doc)->check(in_range(std::int64_t{0}, largest_extent))->group("Sizes");
 }
 
 std::vector<std::string> pieces_of(const std::string& text) {
@@ -41,7 +47,8 @@ void add_input_flags(CLI::App& app, AttentionFlags& flags) {
   add("--q", flags.q, "Queries [B][H][Nq][D], .npy of float32, float16 or bfloat16");
   add("--k", flags.k, "Keys [B][Hk][Nk][D]");
   add("--v", flags.v, "Values [B][Hk][Nk][Dv]");
-  app.add_flag("--random", flags.random, "Generated q, k and v, the same every time; the default without files")->group("Inputs");
+  app.add_flag("--random", flags.random, "Generated q, k and v, the same every time; the default without files")
+      ->group("Inputs");
 }
 
 void add_size_flags(CLI::App& app, AttentionFlags& flags) {
@@ -58,25 +65,36 @@ void add_variant_flags(CLI::App& app, AttentionFlags& flags, bool with_causal) {
   const auto text = [&](const char* flag, std::string& value, const char* type, const char* doc) {
     return app.add_option(flag, value, doc)->type_name(type)->group("Attention");
   };
-  text("--dtype", flags.dtype, "TYPE", "float32, bfloat16 or float16; inputs are converted (as the files, else float32)");
+  text("--dtype", flags.dtype, "TYPE",
+       "float32, bfloat16 or float16; inputs are converted (as the files, else float32)");
   app.add_option("--scale", flags.scale, "Factor of the scores (1/sqrt(D))")->group("Attention");
   text("--rule", flags.rule, "RULE", "softmax, softmax_plus_one, sigmoid or linear");
-  if (with_causal) app.add_flag("--causal", flags.causal, "A query sees keys up to its own position, aligned at the last")->group("Attention");
+  if (with_causal)
+    app.add_flag("--causal", flags.causal, "A query sees keys up to its own position, aligned at the last")
+        ->group("Attention");
   text("--window", flags.window, "LEFT,RIGHT", "Keys seen left and right of a query's position; -1 is no limit");
-  app.add_option("--softcap", flags.softcap, "Scores become c*tanh(score/c); 0 is off")->check(CLI::NonNegativeNumber)->group("Attention");
+  app.add_option("--softcap", flags.softcap, "Scores become c*tanh(score/c); 0 is off")
+      ->check(in_range(0.0, 1e30))
+      ->group("Attention");
   text("--alibi-slopes", flags.alibi_slopes, "LIST|FILE|standard", "Slope of each head, [H] or [B][H]");
   text("--bias", flags.bias, "FILE|random", "Added to the scores, [B or 1][H or 1][Nq or 1][Nk]");
   text("--mask", flags.mask, "FILE|random", "Booleans of the same shape; false hides a key");
   text("--sink", flags.sink, "LIST|FILE|random", "A logit of each head that joins the sum, [H]");
-  app.add_option("--top-k", flags.top_k, "Only the k largest scores of a query, 1 to 128; 0 is off")->check(CLI::Range(0, 128))->group("Attention");
+  app.add_option("--top-k", flags.top_k, "Only the k largest scores of a query, 1 to 128; 0 is off")
+      ->check(in_range(0, 128))
+      ->group("Attention");
   text("--top-k-renormalise", flags.top_k_renormalise, "true|false", "Softmax over the selected keys only (true)");
   text("--kv-lens", flags.kv_lens, "LIST|FILE|random", "Keys in use of each sequence, [B]");
   text("--cu-seqlens-q", flags.cu_seqlens_q, "LIST|FILE", "Bounds of packed sequences, 0 first, [sequences + 1]");
   text("--cu-seqlens-k", flags.cu_seqlens_k, "LIST|FILE", "The same for the keys (as cu-seqlens-q)");
   text("--prefix-len", flags.prefix_len, "LIST|FILE|random", "Keys that every query sees, [B]; with causal");
   text("--doc-ids", flags.doc_ids, "LIST|FILE|random", "Document of each position, [B][Nk]; queries see their own");
-  app.add_option("--dropout", flags.dropout, "Share of the weights to drop, in [0, 1)")->check(CLI::Range(0.0, 0.999999))->group("Attention");
-  app.add_option("--seed", flags.seed, "Seed of the dropout")->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 53))->group("Attention");
+  app.add_option("--dropout", flags.dropout, "Share of the weights to drop, in [0, 1)")
+      ->check(in_range(0.0, 0.999999))
+      ->group("Attention");
+  app.add_option("--seed", flags.seed, "Seed of the dropout")
+      ->check(in_range(std::uint64_t{0}, std::uint64_t{1} << 53))
+      ->group("Attention");
 }
 
 void add_device_flag(CLI::App& app, MachineFlags& flags) {
@@ -84,19 +102,24 @@ void add_device_flag(CLI::App& app, MachineFlags& flags) {
 }
 void add_machine_flags(CLI::App& app, MachineFlags& flags) {
   add_device_flag(app, flags);
-  app.add_option("--threads", flags.threads, "Threads of a call; 0 is every core")->check(CLI::Range(0, 4096))->group("Machine");
+  app.add_option("--threads", flags.threads, "Threads of a call; 0 is every core")
+      ->check(in_range(0, 4096))
+      ->group("Machine");
 }
 void add_schedule_flag(CLI::App& app, MachineFlags& flags) {
   app.add_option("--schedule", flags.schedule, "A YAML file or the name of a shipped schedule (the best known)")
-      ->type_name("FILE|NAME")->group("Machine");
+      ->type_name("FILE|NAME")
+      ->group("Machine");
 }
 
 void use_machine(const MachineFlags& flags) {
   const std::string& device = flags.device;
   if (device == "cuda" || device.starts_with("cuda:"))
-    throw Error(ErrorKind::unsupported, "--device", fmt::format("{} is not in this build: it has the CPU back end only", device), "use --device cpu");
+    throw Error(ErrorKind::unsupported, "--device",
+                fmt::format("{} is not in this build: it has the CPU back end only", device), "use --device cpu");
   if (device != "auto" && device != "cpu")
-    throw Error(ErrorKind::argument, "--device", fmt::format("\"{}\" is not a device", device), "known are auto, cpu, cuda and cuda:i");
+    throw Error(ErrorKind::argument, "--device", fmt::format("\"{}\" is not a device", device),
+                "known are auto, cpu, cuda and cuda:i");
   set_worker_count(flags.threads);
 }
 
@@ -109,8 +132,10 @@ std::optional<Schedule> chosen_schedule(const MachineFlags& flags, const Target&
   if (file) text << file.rdbuf();
   if (file && text) return parse_schedule(text.str(), flags.schedule);
   std::string names;
-  for (const KnownSchedule& known : schedule_file(target).best) names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", known.name);
-  throw Error(ErrorKind::environment, "--schedule", fmt::format("\"{}\" is neither a file that can be read nor a shipped schedule", flags.schedule),
+  for (const KnownSchedule& known : schedule_file(target).best)
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", known.name);
+  throw Error(ErrorKind::environment, "--schedule",
+              fmt::format("\"{}\" is neither a file that can be read nor a shipped schedule", flags.schedule),
               fmt::format("shipped for {} are {}", target.name, names));
 }
 
@@ -120,7 +145,8 @@ std::vector<double> parse_numbers(const std::string& text, const std::string& fl
     double value = 0;
     const auto [end, error] = std::from_chars(piece.data(), piece.data() + piece.size(), value);
     if (error != std::errc() || end != piece.data() + piece.size())
-      throw Error(ErrorKind::argument, flag, fmt::format("\"{}\" is not a number", piece), "give numbers with commas between");
+      throw Error(ErrorKind::argument, flag, fmt::format("\"{}\" is not a number", piece),
+                  "give numbers with commas between");
     numbers.push_back(value);
   }
   return numbers;
@@ -147,7 +173,8 @@ bool parse_boolean(const std::string& text, const std::string& flag) {
 DType parse_float_dtype(const std::string& text, const std::string& flag) {
   for (const DType type : {DType::float32, DType::bfloat16, DType::float16})
     if (to_string(type) == text) return type;
-  throw Error(ErrorKind::argument, flag, fmt::format("\"{}\" is not a type of tensors", text), "known are float32, bfloat16 and float16");
+  throw Error(ErrorKind::argument, flag, fmt::format("\"{}\" is not a type of tensors", text),
+              "known are float32, bfloat16 and float16");
 }
 
 std::string variant_text(const AttentionFlags& f) {

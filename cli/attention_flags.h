@@ -14,19 +14,19 @@
 namespace attile::cli {
 
 struct AttentionFlags {
-  std::string q, k, v;                       // files
+  std::string q, k, v;  // files
   bool random = false;
   std::optional<std::int64_t> batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, value_dim;
-  std::string dtype, out_dtype;              // empty: see CallData
+  std::string dtype, out_dtype;  // empty: see CallData
 
   std::optional<double> scale;
   std::string rule = "softmax";
   bool causal = false;
-  std::string window;                        // "left,right"
+  std::string window;  // "left,right"
   double softcap = 0, dropout = 0;
   std::uint64_t seed = 0;
   int top_k = 0;
-  std::string top_k_renormalise;             // "", "true", "false"
+  std::string top_k_renormalise;  // "", "true", "false"
   // Each a list of numbers, a file or "random".
   std::string alibi_slopes, bias, mask, sink, kv_lens, cu_seqlens_q, cu_seqlens_k, prefix_len, doc_ids;
 };
@@ -42,7 +42,7 @@ void add_size_flags(CLI::App& app, AttentionFlags& flags);
 // --dtype, scale, rule, masks and modifiers; `causal` may be left to the verb.
 void add_variant_flags(CLI::App& app, AttentionFlags& flags, bool with_causal = true);
 void add_device_flag(CLI::App& app, MachineFlags& flags);
-void add_machine_flags(CLI::App& app, MachineFlags& flags);   // device and threads
+void add_machine_flags(CLI::App& app, MachineFlags& flags);  // device and threads
 void add_schedule_flag(CLI::App& app, MachineFlags& flags);
 
 // Checks --device and applies --threads. Throws Error(unsupported) for a device that this build has no back end for.

@@ -12,9 +12,10 @@ namespace attile::cli {
 namespace {
 
 struct BenchFlags {
-  AttentionFlags variant;   // what all rows share
+  AttentionFlags variant;  // what all rows share
   MachineFlags machine;
-  std::string batch = "1", heads = "8", kv_heads, seqlen_q = "1024", seqlen_k, head_dim = "64", value_dim, dtype = "float32", causal = "false", threads = "0";
+  std::string batch = "1", heads = "8", kv_heads, seqlen_q = "1024", seqlen_k, head_dim = "64", value_dim,
+              dtype = "float32", causal = "false", threads = "0";
   std::string json, csv;
   int repeat = 9;
 };
@@ -66,9 +67,14 @@ std::vector<BenchCase> cases_of(const BenchFlags& f) {
   product.by_size(f.value_dim, "--value-dim", &AttentionFlags::value_dim);
   product.by_size(f.seqlen_q, "--seqlen-q", &AttentionFlags::seqlen_q);
   product.by_size(f.seqlen_k, "--seqlen-k", &AttentionFlags::seqlen_k);
-  product.by(words_between_commas(f.causal), [](BenchCase& c, const std::string& value) { c.flags.causal = parse_boolean(value, "--causal"); });
-  product.by(words_between_commas(f.dtype), [](BenchCase& c, const std::string& value) { c.flags.dtype = to_string(parse_float_dtype(value, "--dtype")); });
-  product.by(sizes_of(f.threads, "--threads"), [](BenchCase& c, std::int64_t value) { c.threads = static_cast<int>(std::min<std::int64_t>(value, 1 << 20)); });
+  product.by(words_between_commas(f.causal),
+             [](BenchCase& c, const std::string& value) { c.flags.causal = parse_boolean(value, "--causal"); });
+  product.by(words_between_commas(f.dtype), [](BenchCase& c, const std::string& value) {
+    c.flags.dtype = to_string(parse_float_dtype(value, "--dtype"));
+  });
+  product.by(sizes_of(f.threads, "--threads"), [](BenchCase& c, std::int64_t value) {
+    c.threads = static_cast<int>(std::min<std::int64_t>(value, 1 << 20));
+  });
   return std::move(product).cases();
 }
 
@@ -97,7 +103,9 @@ Action add_bench(CLI::App& verb) {
   auto flags = std::make_shared<BenchFlags>();
   BenchFlags& f = *flags;
   verb.footer("Sizes, dtype, causal and threads take lists with commas; the table is their product.");
-  const auto list = [&](const char* flag, std::string& value, const char* doc) { verb.add_option(flag, value, doc)->type_name("LIST")->group("Lists"); };
+  const auto list = [&](const char* flag, std::string& value, const char* doc) {
+    verb.add_option(flag, value, doc)->type_name("LIST")->group("Lists");
+  };
   list("--batch", f.batch, "Sequences (1)");
   list("--heads", f.heads, "Query heads (8)");
   list("--kv-heads", f.kv_heads, "Key and value heads (as heads)");
@@ -106,11 +114,15 @@ Action add_bench(CLI::App& verb) {
   list("--head-dim", f.head_dim, "Numbers of a query and a key (64)");
   list("--value-dim", f.value_dim, "Numbers of a value (as head-dim)");
   list("--threads", f.threads, "Threads of a call; 0 is every core (0)");
-  verb.add_option("--causal", f.causal, "Without a value: on; a list such as false,true")->type_name("LIST")->group("Lists")->expected(0, 1)->default_str("true");
+  verb.add_option("--causal", f.causal, "Without a value: on; a list such as false,true")
+      ->type_name("LIST")
+      ->group("Lists")
+      ->expected(0, 1)
+      ->default_str("true");
   add_variant_flags(verb, f.variant, false);
   verb.remove_option(verb.get_option("--dtype"));
   list("--dtype", f.dtype, "float32, bfloat16, float16 (float32)");
-  verb.add_option("--repeat", f.repeat, "Rounds (9)")->check(CLI::Range(1, 100000));
+  verb.add_option("--repeat", f.repeat, "Rounds (9)")->check(CLI::Range(1, 100000).description(""));
   verb.add_option("--json", f.json, "The table as JSON; - is standard output")->type_name("FILE");
   verb.add_option("--csv", f.csv, "The table as CSV; - is standard output")->type_name("FILE");
   add_device_flag(verb, f.machine);

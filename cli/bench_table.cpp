@@ -49,7 +49,8 @@ void describe(BenchRow& row, const CallData& data) {
   row.problem = data.problem_text();
   row.variant = variant_text(row.asked.flags);
   row.sequences = data.sequences();
-  row.heads = q[1], row.kv_heads = k[1], row.seqlen_q = q[2], row.seqlen_k = k[2], row.head_dim = q[3], row.value_dim = data.call().v.shape[3];
+  row.heads = q[1], row.kv_heads = k[1], row.seqlen_q = q[2], row.seqlen_k = k[2], row.head_dim = q[3],
+  row.value_dim = data.call().v.shape[3];
   row.work = work_of(data.call(), row.sequences);
   row.buffers = buffers_of(row.work);
 }
@@ -74,7 +75,9 @@ Subject subject_of(const BenchCase& asked, const std::optional<Schedule>& schedu
   return s;
 }
 
-double limit_now(const Schedule& schedule) { return schedule.bf16_dot ? measure_bf16_dot_gflops(0.005) : measure_fma_gflops(0.005); }
+double limit_now(const Schedule& schedule) {
+  return schedule.bf16_dot ? measure_bf16_dot_gflops(0.005) : measure_fma_gflops(0.005);
+}
 
 void measure(std::vector<Subject>& group, int rounds) {
   for (Subject& s : group) {
@@ -100,11 +103,13 @@ double gbs(const BenchRow& row) { return row.work.bytes / row.times.median() / 1
 
 double BenchRow::limit_share() const {
   Times shares;
-  for (std::size_t i = 0; i < times.seconds.size(); ++i) shares.seconds.push_back(work.flops / times.seconds[i] / 1e9 / limits.seconds[i]);
+  for (std::size_t i = 0; i < times.seconds.size(); ++i)
+    shares.seconds.push_back(work.flops / times.seconds[i] / 1e9 / limits.seconds[i]);
   return shares.median();
 }
 
-std::vector<BenchRow> run_bench(const std::vector<BenchCase>& cases, const std::optional<Schedule>& schedule, int rounds) {
+std::vector<BenchRow> run_bench(const std::vector<BenchCase>& cases, const std::optional<Schedule>& schedule,
+                                int rounds) {
   std::vector<BenchRow> rows;
   std::vector<Subject> group;
   double bytes = 0;
@@ -129,32 +134,63 @@ std::string bench_table(const std::vector<BenchRow>& rows) {
     width = std::max(width, row.problem.size());
     variant_width = std::max(variant_width, mask_text(row).size());
   }
-  std::string text = fmt::format("{:<{}}  {:<{}}  {:>7}  {:>8}  {:>8}  {:>6}  {:>8}  {:>8}  {:>6}\n", "problem", width, "variant", variant_width, "threads", "median", "best", "spread",
-                                 "GFLOP/s", "of limit", "GB/s");
+  std::string text =
+      fmt::format("{:<{}}  {:<{}}  {:>7}  {:>8}  {:>8}  {:>6}  {:>8}  {:>8}  {:>6}\n", "problem", width, "variant",
+                  variant_width, "threads", "median", "best", "spread", "GFLOP/s", "of limit", "GB/s");
   for (const BenchRow& row : rows)
-    text += fmt::format("{:<{}}  {:<{}}  {:>7}  {:>8}  {:>8}  {:>5.1f}%  {:>8.4g}  {:>7.1f}%  {:>6.3g}\n", row.problem, width, mask_text(row), variant_width, row.threads,
-                        time_text(row.times.median()), time_text(row.times.best()), row.times.spread() * 100, gflops(row), row.limit_share() * 100, gbs(row));
-  return text + "of limit: of the multiply-adds (or bf16 dots, where the schedule uses them) measured between the runs; spread: half the distance of the quartiles\n";
+    text += fmt::format("{:<{}}  {:<{}}  {:>7}  {:>8}  {:>8}  {:>5.1f}%  {:>8.4g}  {:>7.1f}%  {:>6.3g}\n", row.problem,
+                        width, mask_text(row), variant_width, row.threads, time_text(row.times.median()),
+                        time_text(row.times.best()), row.times.spread() * 100, gflops(row), row.limit_share() * 100,
+                        gbs(row));
+  return text +
+         "of limit: of the multiply-adds (or bf16 dots, where the schedule uses them) measured between the runs; "
+         "spread: half the distance of the quartiles\n";
 }
 
 std::string bench_json(const std::vector<BenchRow>& rows) {
   Json list = Json::array();
   for (const BenchRow& row : rows)
-    list.push_back({{"problem", row.problem}, {"variant", row.variant}, {"batch", row.sequences}, {"heads", row.heads}, {"kv_heads", row.kv_heads}, {"seqlen_q", row.seqlen_q},
-                    {"seqlen_k", row.seqlen_k}, {"head_dim", row.head_dim}, {"value_dim", row.value_dim}, {"dtype", row.asked.flags.dtype}, {"causal", row.asked.flags.causal},
-                    {"threads", row.threads}, {"buffers", row.buffers}, {"schedule", row.schedule}, {"jit_ms", row.jit_ms}, {"median_s", row.times.median()},
-                    {"best_s", row.times.best()}, {"spread", row.times.spread()}, {"samples_s", row.times.seconds}, {"flops", row.work.flops}, {"bytes", row.work.bytes},
-                    {"gflops", gflops(row)}, {"gbs", gbs(row)}, {"limit_gflops", row.limits.median()}, {"share_of_limit", row.limit_share()}, {"read_gbs", row.read_gbs}});
+    list.push_back({{"problem", row.problem},
+                    {"variant", row.variant},
+                    {"batch", row.sequences},
+                    {"heads", row.heads},
+                    {"kv_heads", row.kv_heads},
+                    {"seqlen_q", row.seqlen_q},
+                    {"seqlen_k", row.seqlen_k},
+                    {"head_dim", row.head_dim},
+                    {"value_dim", row.value_dim},
+                    {"dtype", row.asked.flags.dtype},
+                    {"causal", row.asked.flags.causal},
+                    {"threads", row.threads},
+                    {"buffers", row.buffers},
+                    {"schedule", row.schedule},
+                    {"jit_ms", row.jit_ms},
+                    {"median_s", row.times.median()},
+                    {"best_s", row.times.best()},
+                    {"spread", row.times.spread()},
+                    {"samples_s", row.times.seconds},
+                    {"flops", row.work.flops},
+                    {"bytes", row.work.bytes},
+                    {"gflops", gflops(row)},
+                    {"gbs", gbs(row)},
+                    {"limit_gflops", row.limits.median()},
+                    {"share_of_limit", row.limit_share()},
+                    {"read_gbs", row.read_gbs}});
   const Json all = {{"version", ATTILE_VERSION}, {"cpu", host_cpu().model}, {"isa", host_cpu().isa()}, {"rows", list}};
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string bench_csv(const std::vector<BenchRow>& rows) {
-  std::string text = "batch,heads,kv_heads,seqlen_q,seqlen_k,head_dim,value_dim,dtype,causal,variant,threads,buffers,median_s,best_s,spread,gflops,gbs,limit_gflops,share_of_limit,read_gbs,jit_ms\n";
+  std::string text =
+      "batch,heads,kv_heads,seqlen_q,seqlen_k,head_dim,value_dim,dtype,causal,variant,threads,buffers,median_s,best_s,"
+      "spread,gflops,gbs,limit_gflops,share_of_limit,read_gbs,jit_ms\n";
   for (const BenchRow& row : rows)
-    text += fmt::format("{},{},{},{},{},{},{},{},{},\"{}\",{},{},{:.9g},{:.9g},{:.4g},{:.6g},{:.6g},{:.6g},{:.4g},{:.4g},{:.4g}\n", row.sequences, row.heads, row.kv_heads, row.seqlen_q,
-                        row.seqlen_k, row.head_dim, row.value_dim, row.asked.flags.dtype, row.asked.flags.causal, row.variant, row.threads, row.buffers, row.times.median(), row.times.best(),
-                        row.times.spread(), gflops(row), gbs(row), row.limits.median(), row.limit_share(), row.read_gbs, row.jit_ms);
+    text += fmt::format(
+        "{},{},{},{},{},{},{},{},{},\"{}\",{},{},{:.9g},{:.9g},{:.4g},{:.6g},{:.6g},{:.6g},{:.4g},{:.4g},{:.4g}\n",
+        row.sequences, row.heads, row.kv_heads, row.seqlen_q, row.seqlen_k, row.head_dim, row.value_dim,
+        row.asked.flags.dtype, row.asked.flags.causal, row.variant, row.threads, row.buffers, row.times.median(),
+        row.times.best(), row.times.spread(), gflops(row), gbs(row), row.limits.median(), row.limit_share(),
+        row.read_gbs, row.jit_ms);
   return text;
 }
 

@@ -15,7 +15,7 @@ namespace attile::cli {
 
 struct BenchCase {
   AttentionFlags flags;
-  int threads = 0;   // 0: every core
+  int threads = 0;  // 0: every core
 };
 
 struct BenchRow {
@@ -23,16 +23,17 @@ struct BenchRow {
   std::string problem, variant, schedule;
   std::int64_t sequences = 1, heads = 0, kv_heads = 0, seqlen_q = 0, seqlen_k = 0, head_dim = 0, value_dim = 0;
   int threads = 0;
-  int buffers = 1;           // copies of the tensors taken in turn, so that no cache keeps them between runs
+  int buffers = 1;  // copies of the tensors taken in turn, so that no cache keeps them between runs
   double jit_ms = 0;
   Work work;
-  Times times;               // of one call, one entry a round
-  Times limits;              // GFLOP/s that the arithmetic of the schedule could reach, one entry a round
+  Times times;   // of one call, one entry a round
+  Times limits;  // GFLOP/s that the arithmetic of the schedule could reach, one entry a round
   double read_gbs = 0;
-  double limit_share() const;   // median over the rounds
+  double limit_share() const;  // median over the rounds
 };
 
-std::vector<BenchRow> run_bench(const std::vector<BenchCase>& cases, const std::optional<Schedule>& schedule, int rounds);
+std::vector<BenchRow> run_bench(const std::vector<BenchCase>& cases, const std::optional<Schedule>& schedule,
+                                int rounds);
 
 std::string bench_table(const std::vector<BenchRow>& rows);
 std::string bench_json(const std::vector<BenchRow>& rows);

@@ -28,7 +28,8 @@ std::string date_text(std::int64_t ns) {
   const auto seconds = static_cast<std::time_t>(ns / 1'000'000'000);
   std::tm parts{};
   gmtime_r(&seconds, &parts);
-  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+                     parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
 Json entry_json(const CacheListing& entry) {
@@ -53,8 +54,8 @@ void print_entry(const CacheListing& entry) {
   std::string key;
   for (const auto& [part, value] : entry.key.parts)
     if (part != "text") key += fmt::format("  {} {}", part, value);
-  fmt::print("{}  {:>9}  {}{}{}\n", date_text(entry.last_used_ns), bytes_text(static_cast<double>(entry.bytes)), entry.name, key,
-             entry.fault.empty() ? "" : "  DAMAGED: " + entry.fault);
+  fmt::print("{}  {:>9}  {}{}{}\n", date_text(entry.last_used_ns), bytes_text(static_cast<double>(entry.bytes)),
+             entry.name, key, entry.fault.empty() ? "" : "  DAMAGED: " + entry.fault);
 }
 
 void print_json(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
@@ -92,7 +93,8 @@ int verify(const CacheFlags& f) {
   if (f.json)
     print_json(json);
   else
-    fmt::print("{} kernels checked, {} damaged{}\n", all, damaged.size(), damaged.empty() ? "" : "; they are removed where the folder may be written and built again when needed");
+    fmt::print("{} kernels checked, {} damaged{}\n", all, damaged.size(),
+               damaged.empty() ? "" : "; they are removed where the folder may be written and built again when needed");
   return damaged.empty() ? good : failed;
 }
 
@@ -129,7 +131,7 @@ std::string warm_line(const std::string& line, bool& built) {
 int warm(const CacheFlags& f) {
   std::ifstream file(f.list_file);
   if (!file) throw Error(ErrorKind::environment, f.list_file, "the list cannot be read");
-  std::size_t number = 0, kernels = 0, fresh = 0;
+  std::size_t number = 0, problems = 0, fresh = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
     line = line.substr(0, line.find('#'));
@@ -138,13 +140,13 @@ int warm(const CacheFlags& f) {
       bool built = false;
       const std::string problem = warm_line(line, built);
       fmt::print("{}  {}\n", built ? "built   " : "was here", problem);
-      ++kernels;
+      ++problems;
       fresh += built ? 1 : 0;
     } catch (const Error& e) {
       throw Error(e.kind(), fmt::format("{}:{}", f.list_file, number), e.what());
     }
   }
-  fmt::print("{} kernels, {} built\n", kernels, fresh);
+  fmt::print("{} problems, {} built\n", problems, fresh);
   return good;
 }
 

@@ -22,10 +22,11 @@ alignas(64) std::byte no_memory[64];
 
 void refuse_sizes_beside_files(const AttentionFlags& f) {
   if (f.random) refuse("--random", "files are given too", "give files or --random");
-  for (const auto& [flag, set] : {std::pair{"--batch", f.batch.has_value()}, std::pair{"--heads", f.heads.has_value()},
-                                  std::pair{"--kv-heads", f.kv_heads.has_value()}, std::pair{"--seqlen-q", f.seqlen_q.has_value()},
-                                  std::pair{"--seqlen-k", f.seqlen_k.has_value()}, std::pair{"--head-dim", f.head_dim.has_value()},
-                                  std::pair{"--value-dim", f.value_dim.has_value()}})
+  for (const auto& [flag, set] :
+       {std::pair{"--batch", f.batch.has_value()}, std::pair{"--heads", f.heads.has_value()},
+        std::pair{"--kv-heads", f.kv_heads.has_value()}, std::pair{"--seqlen-q", f.seqlen_q.has_value()},
+        std::pair{"--seqlen-k", f.seqlen_k.has_value()}, std::pair{"--head-dim", f.head_dim.has_value()},
+        std::pair{"--value-dim", f.value_dim.has_value()}})
     if (set) refuse(flag, "the files' shapes say this already", "leave the flag out, or leave --q, --k and --v out");
 }
 
@@ -33,8 +34,10 @@ Array read_operand(const std::string& path, const std::string& flag, const Atten
   if (path.empty()) refuse(flag, "the file is missing", "--q, --k and --v go together");
   Array array = read_npy(path);
   if (array.shape().size() != 4)
-    refuse(path, fmt::format("its shape is {}, but {} has four dims: batch, head, position, feature", shape_text(array.shape()), flag));
-  if (!is_float(array.dtype())) refuse(path, fmt::format("it holds {}, but {} is float32, float16 or bfloat16", to_string(array.dtype()), flag));
+    refuse(path, fmt::format("its shape is {}, but {} has four dims: batch, head, position, feature",
+                             shape_text(array.shape()), flag));
+  if (!is_float(array.dtype()))
+    refuse(path, fmt::format("it holds {}, but {} is float32, float16 or bfloat16", to_string(array.dtype()), flag));
   return f.dtype.empty() ? std::move(array) : converted(std::move(array), parse_float_dtype(f.dtype, "--dtype"), path);
 }
 
@@ -45,7 +48,8 @@ std::int64_t last_bound(const std::string& text, const std::string& flag) {
 
 }  // namespace
 
-CallData::CallData(const AttentionFlags& flags, Contents contents, bool with_lse, DType out_dtype) : contents_(contents) {
+CallData::CallData(const AttentionFlags& flags, Contents contents, bool with_lse, DType out_dtype)
+    : contents_(contents) {
   if (flags.q.empty() && flags.k.empty() && flags.v.empty())
     make_operands(flags);
   else
@@ -100,7 +104,8 @@ void CallData::take_options(const AttentionFlags& f) {
   call_.causal = f.causal;
   if (!f.window.empty()) {
     const std::vector<std::int64_t> window = parse_integers(f.window, "--window");
-    if (window.size() != 2) refuse("--window", fmt::format("\"{}\" has not two numbers", f.window), "a window is left,right");
+    if (window.size() != 2)
+      refuse("--window", fmt::format("\"{}\" has not two numbers", f.window), "a window is left,right");
     call_.window_left = window[0];
     call_.window_right = window[1];
   }
@@ -113,25 +118,31 @@ void CallData::take_options(const AttentionFlags& f) {
 
 void CallData::take_lengths(const AttentionFlags& f) {
   if (!f.kv_lens.empty()) {
-    Array lens = f.kv_lens == "random" ? random_integers({call_.q.shape[0]}, 1, call_.k.shape[2], "kv_lens") : read_integers(f.kv_lens, "--kv-lens");
+    Array lens = f.kv_lens == "random" ? random_integers({call_.q.shape[0]}, 1, call_.k.shape[2], "kv_lens")
+                                       : read_integers(f.kv_lens, "--kv-lens");
     call_.kv_lens = keep("kv_lens", std::move(lens));
   }
-  if (f.cu_seqlens_q.empty() && !f.cu_seqlens_k.empty()) refuse("--cu-seqlens-k", "cu-seqlens-q is missing", "they go together");
+  if (f.cu_seqlens_q.empty() && !f.cu_seqlens_k.empty())
+    refuse("--cu-seqlens-k", "cu-seqlens-q is missing", "they go together");
   if (f.cu_seqlens_q.empty()) return;
   call_.cu_seqlens_q = keep("cu_seqlens_q", read_integers(f.cu_seqlens_q, "--cu-seqlens-q"));
   const bool own = !f.cu_seqlens_k.empty();
-  call_.cu_seqlens_k = keep("cu_seqlens_k", read_integers(own ? f.cu_seqlens_k : f.cu_seqlens_q, own ? "--cu-seqlens-k" : "--cu-seqlens-q"));
+  call_.cu_seqlens_k = keep(
+      "cu_seqlens_k", read_integers(own ? f.cu_seqlens_k : f.cu_seqlens_q, own ? "--cu-seqlens-k" : "--cu-seqlens-q"));
 }
 
 void CallData::take_captured(const AttentionFlags& f) {
   const std::int64_t batch = sequences(), heads = call_.q.shape[1], rows = call_.q.shape[2], keys = call_.k.shape[2];
   if (!f.alibi_slopes.empty())
-    call_.alibi_slopes = keep("alibi_slopes", f.alibi_slopes == "standard" ? standard_slopes(heads) : read_reals(f.alibi_slopes, "--alibi-slopes", {heads}));
+    call_.alibi_slopes =
+        keep("alibi_slopes", f.alibi_slopes == "standard" ? standard_slopes(heads)
+                                                          : read_reals(f.alibi_slopes, "--alibi-slopes", {heads}));
   if (!f.sink.empty()) call_.sink = keep("sink", read_reals(f.sink, "--sink", {heads}));
   if (!f.bias.empty()) call_.bias = keep("bias", read_bias(f.bias, {1, heads, rows, keys}));
   if (!f.mask.empty()) call_.mask = keep("mask", read_mask(f.mask, {1, 1, rows, keys}));
   if (!f.prefix_len.empty())
-    call_.prefix_len = keep("prefix_len", f.prefix_len == "random" ? random_integers({batch}, 0, keys, "prefix_len") : read_integers(f.prefix_len, "--prefix-len"));
+    call_.prefix_len = keep("prefix_len", f.prefix_len == "random" ? random_integers({batch}, 0, keys, "prefix_len")
+                                                                   : read_integers(f.prefix_len, "--prefix-len"));
   if (!f.doc_ids.empty()) {
     Array ids = f.doc_ids == "random" ? random_documents(batch, keys) : read_integers(f.doc_ids, "--doc-ids");
     if (ids.shape().size() == 1) ids.reshape({1, ids.count()});
@@ -153,8 +164,9 @@ std::int64_t CallData::sequences() const {
 std::string CallData::problem_text() const {
   const auto &q = call_.q.shape, &k = call_.k.shape;
   const bool grouped = q[1] != k[1];
-  return fmt::format("B{} H{}{} Nq{} Nk{} D{} Dv{} {} -> {}", sequences(), q[1], grouped ? fmt::format("/{}", k[1]) : "", q[2], k[2], q[3],
-                     call_.v.shape[3], to_string(call_.q.dtype), to_string(call_.o.dtype));
+  return fmt::format("B{} H{}{} Nq{} Nk{} D{} Dv{} {} -> {}", sequences(), q[1],
+                     grouped ? fmt::format("/{}", k[1]) : "", q[2], k[2], q[3], call_.v.shape[3],
+                     to_string(call_.q.dtype), to_string(call_.o.dtype));
 }
 
 }  // namespace attile::cli

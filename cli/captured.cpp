@@ -12,11 +12,13 @@ namespace {
 
 bool is_list(const std::string& text) {
   if (text == "inf" || text == "-inf") return true;
-  return text.find_first_not_of("0123456789.,+-eE []inf") == std::string::npos && text.find_first_of("0123456789") != std::string::npos;
+  return text.find_first_not_of("0123456789.,+-eE []inf") == std::string::npos &&
+         text.find_first_of("0123456789") != std::string::npos;
 }
 
 Array file_of(const std::string& text, const std::string& flag) {
-  if (text == "random") throw Error(ErrorKind::argument, flag, "nothing can be generated for this flag", "give a list or a file");
+  if (text == "random")
+    throw Error(ErrorKind::argument, flag, "nothing can be generated for this flag", "give a list or a file");
   return read_npy(text);
 }
 
@@ -52,7 +54,8 @@ Array read_bias(const std::string& text, const std::vector<std::int64_t>& shape)
 Array read_mask(const std::string& text, const std::vector<std::int64_t>& shape) {
   if (text != "random") {
     Array array = read_npy(text);
-    if (array.dtype() != DType::boolean) throw Error(ErrorKind::argument, text, "a mask holds bool", "save it with .astype(bool)");
+    if (array.dtype() != DType::boolean)
+      throw Error(ErrorKind::argument, text, "a mask holds bool", "save it with .astype(bool)");
     return array;
   }
   Array array(DType::boolean, shape);
@@ -61,11 +64,13 @@ Array read_mask(const std::string& text, const std::vector<std::int64_t>& shape)
   return array;
 }
 
-Array random_integers(const std::vector<std::int64_t>& shape, std::int64_t from, std::int64_t to, const std::string& name) {
+Array random_integers(const std::vector<std::int64_t>& shape, std::int64_t from, std::int64_t to,
+                      const std::string& name) {
   Array array(DType::int32, shape);
   const std::vector<double> units = random_units(array.count(), name);
   for (std::int64_t i = 0; i < array.count(); ++i) {
-    const double drawn = static_cast<double>(from) + std::floor(units[static_cast<std::size_t>(i)] * static_cast<double>(to - from + 1));
+    const double drawn =
+        static_cast<double>(from) + std::floor(units[static_cast<std::size_t>(i)] * static_cast<double>(to - from + 1));
     array.set(i, std::clamp(drawn, static_cast<double>(std::min(from, to)), static_cast<double>(to)));
   }
   return array;
@@ -85,7 +90,8 @@ Array random_documents(std::int64_t batch, std::int64_t positions) {
 
 Array standard_slopes(std::int64_t heads) {
   Array array(DType::float32, {heads});
-  for (std::int64_t h = 0; h < heads; ++h) array.set(h, std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(heads)));
+  for (std::int64_t h = 0; h < heads; ++h)
+    array.set(h, std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(heads)));
   return array;
 }
 

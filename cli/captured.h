@@ -19,7 +19,8 @@ Array read_bias(const std::string& text, const std::vector<std::int64_t>& shape)
 Array read_mask(const std::string& text, const std::vector<std::int64_t>& shape);
 
 // In [from, to].
-Array random_integers(const std::vector<std::int64_t>& shape, std::int64_t from, std::int64_t to, const std::string& name);
+Array random_integers(const std::vector<std::int64_t>& shape, std::int64_t from, std::int64_t to,
+                      const std::string& name);
 // Documents of about 64 positions, numbered from 0.
 Array random_documents(std::int64_t batch, std::int64_t positions);
 // 2^(-8(h+1)/H): Press et al. 2022 for H a power of two.

@@ -1,4 +1,5 @@
-// attile check: reference cases in JSON against kernels of every type, and with --all-schedules of every legal schedule.
+// attile check: reference cases in JSON against kernels of every type, and with --all-schedules of every legal
+// schedule.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,30 +31,33 @@ struct CheckFlags {
 // One run of a file in one type, with every schedule asked for.
 struct Outcome {
   std::size_t schedules = 0;
-  double worst = 0;          // largest error in units of its tolerance
-  std::string fault;         // empty: all agree
-  std::string not_run;       // why no kernel ran
+  double worst = 0;     // largest error in units of its tolerance
+  std::string fault;    // empty: all agree
+  std::string not_run;  // why no kernel ran
 };
 
 struct Line {
   std::string file, about;
   std::vector<std::pair<DType, Outcome>> outcomes;
-  std::vector<std::string> not_run;   // outputs that no forward pass gives
-  std::string fault;                  // of the file itself
+  std::vector<std::string> not_run;  // outputs that no forward pass gives
+  std::string fault;                 // of the file itself
   bool good() const {
-    return fault.empty() && std::all_of(outcomes.begin(), outcomes.end(), [](const auto& o) { return o.second.fault.empty(); });
+    return fault.empty() &&
+           std::all_of(outcomes.begin(), outcomes.end(), [](const auto& o) { return o.second.fault.empty(); });
   }
 };
 
 // The case's tensors with room for the outputs.
 class CaseCall {
  public:
-  CaseCall(const CaseFile& file, const CaseRun& run, DType type) : run_(run), algorithm_(attention(run.options)), inputs_(file, run, type) {
+  CaseCall(const CaseFile& file, const CaseRun& run, DType type)
+      : run_(run), algorithm_(attention(run.options)), inputs_(file, run, type) {
     for (const auto& [name, view] : inputs_.inputs().tensors) {
       if (algorithm_.find_input(name) == nullptr) continue;
       arguments_.tensor(name, strided(view.data, view.dtype, view.shape, view.strides));
     }
-    for (const auto& [name, value] : inputs_.inputs().scalars) arguments_.numbers.push_back({name, value, static_cast<std::int64_t>(value)});
+    for (const auto& [name, value] : inputs_.inputs().scalars)
+      arguments_.numbers.push_back({name, value, static_cast<std::int64_t>(value)});
     const auto &q = file.q.shape, &v = file.v.shape;
     outputs_.emplace("o", Array(DType::float32, {q[0], q[1], q[2], v[3]}));
     if (run.options.lse) outputs_.emplace("lse", Array(DType::float32, {q[0], q[1], q[2]}));
@@ -95,7 +99,8 @@ class CaseCall {
     tolerances_["o"] = {(output_tolerance(type, type) + score_tolerance(largest_lse)) * scale, 0};
     tolerances_["lse"] = {1e-5, 1e-5};
   }
-  static double worst_share(const std::vector<double>& want, const std::vector<double>& got, double absolute, double relative) {
+  static double worst_share(const std::vector<double>& want, const std::vector<double>& got, double absolute,
+                            double relative) {
     double worst = 0;
     for (std::size_t i = 0; i < std::min(want.size(), got.size()); ++i)
       if (std::isfinite(want[i]) && std::isfinite(got[i]) && want[i] != got[i])
@@ -155,6 +160,14 @@ std::vector<Line> lines_of(const CheckFlags& f, const std::string& path) {
   return lines;
 }
 
+// As much of a description as fits beside the numbers, whole words.
+std::string shortened(const std::string& about) {
+  constexpr std::size_t most = 72;
+  if (about.size() <= most) return about;
+  const auto space = about.rfind(' ', most);
+  return about.substr(0, space == std::string::npos ? 0 : space) + " ...";
+}
+
 void print_line(const Line& line) {
   if (!line.fault.empty()) return fmt::print("FAILED   {}\n", line.fault);
   std::string shares, faults, reasons;
@@ -164,10 +177,12 @@ void print_line(const Line& line) {
     else if (!outcome.fault.empty())
       faults += fmt::format("\n         {}: {}", to_string(type), outcome.fault);
     else
-      shares += fmt::format("  {} {:.2g}", to_string(type), outcome.worst) + (outcome.schedules > 1 ? fmt::format(" ({} schedules)", outcome.schedules) : "");
+      shares += fmt::format("  {} {:.2g}", to_string(type), outcome.worst) +
+                (outcome.schedules > 1 ? fmt::format(" ({} schedules)", outcome.schedules) : "");
   }
   if (!shares.empty() || !faults.empty())
-    fmt::print("{}  {}{}  {}{}\n", line.good() ? "ok     " : "FAILED ", line.file, shares, line.about, faults);
+    fmt::print("{}  {}{}  {}{}\n", line.good() ? "ok     " : "FAILED ", line.file, shares, shortened(line.about),
+               faults);
   fmt::print("{}", reasons);
   if (line.not_run.empty()) return;
   std::string names;
@@ -212,7 +227,10 @@ int run(const CheckFlags& f) {
         print_line(line);
     }
   if (f.json)
-    fmt::print("{}\n", Json{{"passed", count.passed}, {"failed", count.failed}, {"not_run", count.not_run}, {"cases", json}}.dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print(
+        "{}\n",
+        Json{{"passed", count.passed}, {"failed", count.failed}, {"not_run", count.not_run}, {"cases", json}}.dump(
+            2, ' ', false, Json::error_handler_t::replace));
   else
     fmt::print("{} passed, {} failed, {} not run\n", count.passed, count.failed, count.not_run);
   return count.failed == 0 ? good : failed;

@@ -1,6 +1,7 @@
 #include "cli/command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -68,7 +69,8 @@ std::vector<std::string> flags_of(const CLI::App& app) {
 
 std::vector<std::string> verbs_of(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(sub->get_name());
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(sub->get_name());
   return names;
 }
 
@@ -114,10 +116,13 @@ std::vector<std::string> words_of(const std::string& line) {
 std::string usage_text(const CLI::App& app, const CLI::ParseError& error) {
   const bool needs_verb = app.get_require_subcommand_min() > 0;
   for (const std::string& word : app.remaining()) {
-    if (word.starts_with("-")) return fmt::format("{} is not known{}", word, suggestion(word.substr(0, word.find('=')), flags_of(app)));
+    if (word.starts_with("-"))
+      return fmt::format("{} is not known{}", word, suggestion(word.substr(0, word.find('=')), flags_of(app)));
     if (needs_verb) return fmt::format("\"{}\" is no verb{}", word, suggestion(word, verbs_of(app)));
     return fmt::format("\"{}\" is one argument too many", word);
   }
+  if (needs_verb && app.get_subcommands().empty())
+    return fmt::format("a verb is missing; there are {}", fmt::join(verbs_of(app), ", "));
   return error.what();
 }
 

@@ -24,13 +24,15 @@ struct Finding {
   std::string name;
   std::vector<std::pair<std::string, std::string>> facts;
   std::string fault, fix;
-  bool needed = true;  // kernels cannot run without it
+  bool needed = true;   // kernels cannot run without it
+  bool present = true;  // in this build
 };
 
 // A finding whose facts could not be had says why.
 template <typename F>
 Finding examined(const std::string& name, const F& look) {
-  Finding finding{name, {}, "", "", true};
+  Finding finding;
+  finding.name = name;
   try {
     look(finding);
   } catch (const Error& e) {
@@ -43,10 +45,14 @@ Finding examined(const std::string& name, const F& look) {
 void look_at_cpu(Finding& f) {
   const HostCpu here = detect_host_cpu();
   f.facts = {{"model", here.model}, {"features", fmt::format("{}", fmt::join(here.flags, " "))}};
-  const auto cache = [](std::int64_t bytes) { return bytes > 0 ? fmt::format("{} KiB", bytes >> 10) : std::string("unknown"); };
-  f.facts.emplace_back("caches", fmt::format("L1 {} and L2 {} a core, L3 {}", cache(here.l1d_bytes), cache(here.l2_bytes), cache(here.l3_bytes)));
+  const auto cache = [](std::int64_t bytes) {
+    return bytes > 0 ? fmt::format("{} KiB", bytes >> 10) : std::string("unknown");
+  };
+  f.facts.emplace_back("caches", fmt::format("L1 {} and L2 {} a core, L3 {}", cache(here.l1d_bytes),
+                                             cache(here.l2_bytes), cache(here.l3_bytes)));
   f.facts.emplace_back("cores", fmt::format("{} usable, {} threads a call", here.cores, worker_count()));
-  f.facts.emplace_back("kernels use", fmt::format("{}; vectors of {} bytes", host_cpu().isa(), host_cpu().vector_bytes));
+  f.facts.emplace_back("kernels use",
+                       fmt::format("{}; vectors of {} bytes", host_cpu().isa(), host_cpu().vector_bytes));
   f.facts.emplace_back("target", to_string(host_target()));
 }
 
@@ -61,9 +67,12 @@ void look_at_cache(Finding& f) {
   const CacheOptions options = CacheOptions::from_environment();
   const auto cache = kernel_cache();
   f.facts.emplace_back("folder", cache->folder().empty() ? "none" : cache->folder());
-  f.facts.emplace_back("mode", options.mode == CacheMode::on ? "on" : options.mode == CacheMode::off ? "off" : "readonly");
+  f.facts.emplace_back("mode", options.mode == CacheMode::on    ? "on"
+                               : options.mode == CacheMode::off ? "off"
+                                                                : "readonly");
   f.fault = cache->fault();
-  if (!f.fault.empty()) f.fix = "set ATTILE_CACHE_DIR to a folder that can be written; without it kernels are built anew in every process";
+  if (!f.fault.empty())
+    f.fix = "set ATTILE_CACHE_DIR to a folder that can be written; without it kernels are built anew in every process";
   std::uint64_t bytes = 0;
   std::size_t damaged = 0;
   const std::vector<CacheListing> entries = cache->list();
@@ -71,20 +80,27 @@ void look_at_cache(Finding& f) {
     bytes += entry.bytes;
     damaged += entry.fault.empty() ? 0 : 1;
   }
-  f.facts.emplace_back("kernels", fmt::format("{}, {} of at most {}{}", entries.size(), bytes_text(static_cast<double>(bytes)), bytes_text(static_cast<double>(options.max_bytes)),
-                                              damaged ? fmt::format("; {} damaged, see attile cache verify", damaged) : ""));
+  f.facts.emplace_back("kernels",
+                       fmt::format("{}, {} of at most {}{}", entries.size(), bytes_text(static_cast<double>(bytes)),
+                                   bytes_text(static_cast<double>(options.max_bytes)),
+                                   damaged ? fmt::format("; {} damaged, see attile cache verify", damaged) : ""));
 }
 
 std::vector<Finding> findings() {
-  std::vector<Finding> all{examined("CPU", look_at_cpu), examined("LLVM module", look_at_llvm), examined("kernel cache", look_at_cache)};
-  Finding gpu{"GPU", {{"back end", "not in this build: kernels run on the CPU"}}, "", "", false};
-  all.push_back(gpu);
+  std::vector<Finding> all{examined("CPU", look_at_cpu), examined("LLVM module", look_at_llvm),
+                           examined("kernel cache", look_at_cache)};
+  all.push_back({"GPU", {{"back end", "kernels run on the CPU"}}, "", "", false, false});
   return all;
+}
+
+const char* state_of(const Finding& f) {
+  if (!f.present) return "not in this build";
+  return f.fault.empty() ? "ok" : f.needed ? "NOT USABLE" : "limited";
 }
 
 void print_text(const std::vector<Finding>& all) {
   for (const Finding& f : all) {
-    fmt::print("{}: {}\n", f.name, f.fault.empty() ? "ok" : f.needed ? "NOT USABLE" : "limited");
+    fmt::print("{}: {}\n", f.name, state_of(f));
     for (const auto& [fact, text] : f.facts) fmt::print("  {:<12} {}\n", fact, text);
     if (!f.fault.empty()) fmt::print("  {:<12} {}\n", "missing", f.fault);
     if (!f.fix.empty()) fmt::print("  {:<12} {}\n", "fix", f.fix);
@@ -98,12 +114,13 @@ void print_json(const std::vector<Finding>& all, bool usable) {
   Json json = {{"version", ATTILE_VERSION}, {"usable", usable}};
   for (const Finding& f : all) {
     Json& part = json["parts"][f.name];
-    part["ok"] = f.fault.empty();
+    part["ok"] = f.present && f.fault.empty();
     for (const auto& [fact, text] : f.facts) part[fact] = text;
     if (!f.fault.empty()) part["missing"] = f.fault;
     if (!f.fix.empty()) part["fix"] = f.fix;
   }
-  for (const OptionDoc& o : option_docs()) json["environment"][o.name] = {{"value", o.value}, {"allowed", o.allowed}, {"doc", o.doc}};
+  for (const OptionDoc& o : option_docs())
+    json["environment"][o.name] = {{"value", o.value}, {"allowed", o.allowed}, {"doc", o.doc}};
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 

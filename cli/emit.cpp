@@ -27,7 +27,9 @@ std::string pass_names() {
 // The IR after each pass, or after the one named. With splits: of the kernel that computes the parts.
 std::string after_passes(const KernelSource& s, const std::string& wanted) {
   const bool known = wanted == "all" || pass_names().find(wanted) != std::string::npos;
-  if (!known) throw Error(ErrorKind::argument, "--pass", fmt::format("\"{}\" is no pass", wanted), fmt::format("known are all, {}", pass_names()));
+  if (!known)
+    throw Error(ErrorKind::argument, "--pass", fmt::format("\"{}\" is no pass", wanted),
+                fmt::format("known are all, {}", pass_names()));
   generate(s.algorithm, s.problem, s.schedule, s.chip.target);  // refuses what is not legal, with all reasons
   Algorithm algorithm = s.algorithm;
   Problem problem = s.problem;
@@ -47,7 +49,9 @@ std::string text_of(const KernelSource& s, const std::string& stage) {
   std::string text;
   for (const EmittedKernel& kernel : generate(s.algorithm, s.problem, s.schedule, s.chip.target).kernels) {
     if (!text.empty()) text += "\n";
-    text += stage == "ir" ? kernel.ir : stage == "llvm" ? kernel.text : OrcCompiler::instance().assembly(kernel.text, s.chip.cpu);
+    text += stage == "ir"     ? kernel.ir
+            : stage == "llvm" ? kernel.text
+                              : OrcCompiler::instance().assembly(kernel.text, s.chip.cpu);
   }
   return text;
 }
@@ -55,10 +59,13 @@ std::string text_of(const KernelSource& s, const std::string& stage) {
 void check_stage(const std::string& stage) {
   for (const char* other : {"cuda", "ptx", "sass"})
     if (stage == other)
-      throw Error(ErrorKind::unsupported, "--stage", fmt::format("{} is not in this build: it has the CPU back end only", stage), "known are algorithm, ir, llvm and asm");
+      throw Error(ErrorKind::unsupported, "--stage",
+                  fmt::format("{} is not in this build: it has the CPU back end only", stage),
+                  "known are algorithm, ir, llvm and asm");
   for (const char* known : {"algorithm", "ir", "llvm", "asm"})
     if (stage == known) return;
-  throw Error(ErrorKind::argument, "--stage", fmt::format("\"{}\" is no stage", stage), "known are algorithm, ir, llvm, asm, cuda, ptx and sass");
+  throw Error(ErrorKind::argument, "--stage", fmt::format("\"{}\" is no stage", stage),
+              "known are algorithm, ir, llvm, asm, cuda, ptx and sass");
 }
 
 int run(const EmitFlags& f) {
@@ -80,8 +87,10 @@ int run(const EmitFlags& f) {
 
 Action add_emit(CLI::App& verb) {
   auto flags = std::make_shared<EmitFlags>();
-  verb.add_option("--stage", flags->stage, "algorithm, ir, llvm or asm; cuda, ptx and sass with a GPU back end (ir)")->type_name("STAGE");
-  verb.add_option("--pass", flags->pass, fmt::format("The IR after each pass of the lowering: all, {}", pass_names()))->type_name("NAME");
+  verb.add_option("--stage", flags->stage, "algorithm, ir, llvm or asm; cuda, ptx and sass with a GPU back end (ir)")
+      ->type_name("STAGE");
+  verb.add_option("--pass", flags->pass, fmt::format("The IR after each pass of the lowering: all, {}", pass_names()))
+      ->type_name("NAME");
   verb.add_option("--out", flags->out, "Where the text goes (standard output)")->type_name("FILE");
   add_target_flag(verb, flags->kernel);
   add_kernel_flags(verb, flags->kernel);

@@ -21,7 +21,7 @@ struct ExplainFlags {
 struct Explanation {
   KernelSource source;
   std::string chosen_by;
-  std::vector<std::string> reasons;   // against the schedule
+  std::vector<std::string> reasons;  // against the schedule
   Footprint footprint;
 };
 
@@ -31,7 +31,7 @@ Explanation explain(const ExplainFlags& f) {
   const KnownSchedule* known = best_known(s.algorithm, s.problem, s.chip.target);
   e.chosen_by = !f.kernel.machine.schedule.empty() ? "given by --schedule"
                 : known != nullptr                 ? fmt::format("best known for \"{}\", made legal", known->name)
-                                                   : "no schedule is known for this problem; the initial one, made legal";
+                                   : "no schedule is known for this problem; the initial one, made legal";
   e.reasons = legality(s.algorithm, s.problem, s.schedule, s.chip.target);
   e.footprint = footprint(s.algorithm, s.problem, s.schedule, s.chip.target);
   return e;
@@ -48,17 +48,26 @@ void print_text(const Explanation& e) {
   if (e.reasons.empty()) line("legal", "yes");
   for (const std::string& reason : e.reasons) line("not legal", reason);
   const Footprint& p = e.footprint;
-  line("scratch", fmt::format("{} bytes a worker, of at most {}: row operands {}, stream operands {}, stream tiles {}, states {}, results {}", p.total(),
-                              scratch_limit, p.row_operands, p.stream_operands, p.stream_tiles, p.states, p.results));
+  line("scratch",
+       fmt::format("{} bytes a worker, of at most {}: row operands {}, stream operands {}, stream tiles {}, states {}, "
+                   "results {}",
+                   p.total(), scratch_limit, p.row_operands, p.stream_operands, p.stream_tiles, p.states, p.results));
   line("caches", fmt::format("L1 {} bytes, L2 {} bytes", s.chip.target.l1_bytes, s.chip.target.l2_bytes));
 }
 
 void print_json(const Explanation& e) {
   const KernelSource& s = e.source;
   const Footprint& p = e.footprint;
-  Json json = {{"problem", s.problem_text}, {"kernel_for", to_string(s.problem)}, {"target", to_string(s.chip.target)}, {"schedule", to_string(s.schedule)},
-               {"chosen", e.chosen_by},     {"legal", e.reasons.empty()},         {"reasons", e.reasons}};
-  json["scratch_bytes"] = {{"row_operands", p.row_operands}, {"stream_operands", p.stream_operands}, {"stream_tiles", p.stream_tiles}, {"states", p.states}, {"results", p.results}, {"total", p.total()}};
+  Json json = {{"problem", s.problem_text},
+               {"kernel_for", to_string(s.problem)},
+               {"target", to_string(s.chip.target)},
+               {"schedule", to_string(s.schedule)},
+               {"chosen", e.chosen_by},
+               {"legal", e.reasons.empty()},
+               {"reasons", e.reasons}};
+  json["scratch_bytes"] = {{"row_operands", p.row_operands}, {"stream_operands", p.stream_operands},
+                           {"stream_tiles", p.stream_tiles}, {"states", p.states},
+                           {"results", p.results},           {"total", p.total()}};
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 

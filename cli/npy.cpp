@@ -79,7 +79,8 @@ class HeaderParser {
         return;
       }
     refuse(file_, fmt::format("the element type '{}' is not supported", descr),
-           "known are float32, float16, bfloat16, int32, int64 and bool, little-endian; convert with .astype(numpy.float32)");
+           "known are float32, float16, bfloat16, int32, int64 and bool, little-endian; convert with "
+           ".astype(numpy.float32)");
   }
 
   void read_order() {
@@ -110,7 +111,8 @@ class HeaderParser {
       }
     }
     if (header_.shape.size() > TensorRef::max_rank)
-      refuse(file_, fmt::format("it has {} dims, more than the {} possible", header_.shape.size(), TensorRef::max_rank));
+      refuse(file_,
+             fmt::format("it has {} dims, more than the {} possible", header_.shape.size(), TensorRef::max_rank));
   }
 
   std::string_view quoted() {
@@ -176,7 +178,9 @@ class Input {
   }
 
  private:
-  [[noreturn]] void left_over() const { refuse(path_, "bytes are left over after its data", "is it more than one array?"); }
+  [[noreturn]] void left_over() const {
+    refuse(path_, "bytes are left over after its data", "is it more than one array?");
+  }
   [[noreturn]] void unreadable(int error) const {
     throw Error(ErrorKind::environment, path_, fmt::format("the file cannot be read: {}", std::strerror(error)));
   }
@@ -193,11 +197,13 @@ NpyHeader read_header(Input& input, const std::string& path) {
     refuse(path, "it is no .npy file (the first bytes are not \\x93NUMPY)", "write it with numpy.save");
   const int version = start[6];
   if ((version != 1 && version != 2) || start[7] != 0)
-    refuse(path, fmt::format("its .npy format version {}.{} is not known", version, start[7]), "versions 1.0 and 2.0 are");
+    refuse(path, fmt::format("its .npy format version {}.{} is not known", version, start[7]),
+           "versions 1.0 and 2.0 are");
   input.read(start.data() + 8, version == 1 ? 2 : 4, "the length of the header");
   std::size_t length = start[8] | std::size_t{start[9]} << 8;
   if (version == 2) length |= std::size_t{start[10]} << 16 | std::size_t{start[11]} << 24;
-  if (length > longest_header) refuse(path, fmt::format("its header claims {} bytes, more than a header can need", length));
+  if (length > longest_header)
+    refuse(path, fmt::format("its header claims {} bytes, more than a header can need", length));
   std::string text(length, '\0');
   input.read(text.data(), length, "the header");
   return parse_npy_header(text, path);
@@ -214,7 +220,8 @@ Array from_fortran(const Array& found, const std::vector<std::int64_t>& shape) {
       offset += rest % shape[d] * stride;
       rest /= shape[d];
     }
-    std::memcpy(out.data() + static_cast<std::size_t>(i) * size, found.data() + static_cast<std::size_t>(offset) * size, size);
+    std::memcpy(out.data() + static_cast<std::size_t>(i) * size, found.data() + static_cast<std::size_t>(offset) * size,
+                size);
   }
   return out;
 }
@@ -222,7 +229,8 @@ Array from_fortran(const Array& found, const std::vector<std::int64_t>& shape) {
 void check_booleans(const Array& array, const std::string& path) {
   if (array.dtype() != DType::boolean) return;
   for (std::int64_t i = 0; i < array.count(); ++i)
-    if (static_cast<unsigned char>(array.data()[i]) > 1) refuse(path, fmt::format("element {} is neither 0 nor 1, as a bool must be", i));
+    if (static_cast<unsigned char>(array.data()[i]) > 1)
+      refuse(path, fmt::format("element {} is neither 0 nor 1, as a bool must be", i));
 }
 
 }  // namespace

@@ -21,13 +21,15 @@ constexpr std::size_t least_rows = 64;
 constexpr std::int64_t rows_of_a_task = 16;
 
 std::int64_t int_at(const TensorRef& t, std::int64_t i) {
-  return static_cast<std::int64_t>(read_element(t.dtype, static_cast<const std::byte*>(t.data) + static_cast<std::size_t>(i * t.strides[0]) * size_of(t.dtype)));
+  return static_cast<std::int64_t>(read_element(
+      t.dtype, static_cast<const std::byte*>(t.data) + static_cast<std::size_t>(i * t.strides[0]) * size_of(t.dtype)));
 }
 
 std::vector<std::int64_t> rows_of_sequences(const AttentionCall& call) {
   if (!call.cu_seqlens_q) return std::vector<std::int64_t>(static_cast<std::size_t>(call.q.shape[0]), call.q.shape[2]);
   std::vector<std::int64_t> rows;
-  for (std::int64_t b = 0; b + 1 < call.cu_seqlens_q->shape[0]; ++b) rows.push_back(int_at(*call.cu_seqlens_q, b + 1) - int_at(*call.cu_seqlens_q, b));
+  for (std::int64_t b = 0; b + 1 < call.cu_seqlens_q->shape[0]; ++b)
+    rows.push_back(int_at(*call.cu_seqlens_q, b + 1) - int_at(*call.cu_seqlens_q, b));
   return rows;
 }
 
@@ -97,7 +99,8 @@ double largest_value(const TensorRef& v) {
   double largest = 0;
   const std::int64_t count = v.shape[0] * v.shape[1] * v.shape[2] * v.shape[3];
   for (std::int64_t i = 0; i < count; ++i) {  // the command's tensors are contiguous
-    const double value = read_element(v.dtype, static_cast<const std::byte*>(v.data) + static_cast<std::size_t>(i) * size_of(v.dtype));
+    const double value =
+        read_element(v.dtype, static_cast<const std::byte*>(v.data) + static_cast<std::size_t>(i) * size_of(v.dtype));
     if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
   }
   return largest;
@@ -110,9 +113,11 @@ struct Tolerance {
 
 class Comparison {
  public:
-  Comparison(const AttentionCall& call, const std::vector<Row>& rows, const std::vector<bool>& skipped) : call_(call), rows_(rows), skipped_(skipped) {}
+  Comparison(const AttentionCall& call, const std::vector<Row>& rows, const std::vector<bool>& skipped)
+      : call_(call), rows_(rows), skipped_(skipped) {}
 
-  OutputCheck run(const std::string& name, const TensorRef& actual, const std::vector<double>& expected, Tolerance tolerance) const {
+  OutputCheck run(const std::string& name, const TensorRef& actual, const std::vector<double>& expected,
+                  Tolerance tolerance) const {
     OutputCheck check;
     check.output = name;
     const std::int64_t width = actual.rank == 4 ? actual.shape[3] : 1;
@@ -120,7 +125,8 @@ class Comparison {
     for (std::size_t r = 0; r < rows_.size(); ++r)
       for (std::int64_t c = 0; c < width && !skipped_[r]; ++c) {
         const std::int64_t flat = (row_index(rows_[r]) * width) + c;
-        const double got = read_element(actual.dtype, static_cast<const std::byte*>(actual.data) + static_cast<std::size_t>(flat) * size_of(actual.dtype));
+        const double got = read_element(actual.dtype, static_cast<const std::byte*>(actual.data) +
+                                                          static_cast<std::size_t>(flat) * size_of(actual.dtype));
         const double want = expected[r * static_cast<std::size_t>(width) + static_cast<std::size_t>(c)];
         const double excess = excess_of(got, want, tolerance.at(want));
         if (excess <= worst) continue;
@@ -136,7 +142,8 @@ class Comparison {
   static double excess_of(double got, double want, double tolerance) {
     if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
     const double error = std::fabs(got - want);
-    return std::isfinite(error) && std::isfinite(want) ? error / std::max(tolerance, 1e-300) : std::numeric_limits<double>::infinity();
+    return std::isfinite(error) && std::isfinite(want) ? error / std::max(tolerance, 1e-300)
+                                                       : std::numeric_limits<double>::infinity();
   }
   // Position among the rows of q as it lies in memory.
   std::int64_t row_index(const Row& row) const {
@@ -167,21 +174,25 @@ bool ReferenceCheck::agrees() const {
 
 double output_tolerance(DType in, DType out) {
   double tolerance = 1e-5;
-  for (const DType type : {in, out}) tolerance = std::max(tolerance, type == DType::bfloat16 ? 1e-2 : type == DType::float16 ? 2e-3 : 0.0);
+  for (const DType type : {in, out})
+    tolerance = std::max(tolerance, type == DType::bfloat16 ? 1e-2 : type == DType::float16 ? 2e-3 : 0.0);
   return tolerance;
 }
 
 double score_tolerance(double largest_lse) { return 1e-7 * largest_lse; }
 
-std::vector<Row> rows_to_check(const std::vector<std::int64_t>& rows_of_sequence, std::int64_t heads, double steps_of_row) {
+std::vector<Row> rows_to_check(const std::vector<std::int64_t>& rows_of_sequence, std::int64_t heads,
+                               double steps_of_row) {
   std::vector<Row> all;
   std::vector<std::int64_t> starts{0};
   for (const std::int64_t rows : rows_of_sequence) starts.push_back(starts.back() + rows * heads);
   const std::int64_t total = starts.back();
-  const auto wanted = std::max<std::int64_t>(least_rows, static_cast<std::int64_t>(steps_of_a_check / std::max(steps_of_row, 1.0)));
+  const auto wanted =
+      std::max<std::int64_t>(least_rows, static_cast<std::int64_t>(steps_of_a_check / std::max(steps_of_row, 1.0)));
   const auto row_at = [&](std::int64_t flat) {
     const auto sequence = std::upper_bound(starts.begin(), starts.end(), flat) - starts.begin() - 1;
-    const std::int64_t rows = rows_of_sequence[static_cast<std::size_t>(sequence)], within = flat - starts[static_cast<std::size_t>(sequence)];
+    const std::int64_t rows = rows_of_sequence[static_cast<std::size_t>(sequence)],
+                       within = flat - starts[static_cast<std::size_t>(sequence)];
     return Row{sequence, within / rows, within % rows};
   };
   if (total <= wanted) {
@@ -190,7 +201,8 @@ std::vector<Row> rows_to_check(const std::vector<std::int64_t>& rows_of_sequence
   }
   // Evenly spread with the first and the last; an odd step, so that all positions within a tile are met.
   for (std::int64_t i = 0; i < wanted; ++i)
-    all.push_back(row_at(static_cast<std::int64_t>(static_cast<double>(total - 1) * static_cast<double>(i) / static_cast<double>(wanted - 1))));
+    all.push_back(row_at(static_cast<std::int64_t>(static_cast<double>(total - 1) * static_cast<double>(i) /
+                                                   static_cast<double>(wanted - 1))));
   return all;
 }
 
@@ -203,7 +215,8 @@ ReferenceCheck check_against_reference(const AttentionCall& call) {
   if (rows.empty()) return check;
 
   AttentionOptions options = attention_options(call);
-  options.lse = call.rule == Rule::softmax || call.rule == Rule::softmax_plus_one;  // the size of the scores shows in it
+  options.lse =
+      call.rule == Rule::softmax || call.rule == Rule::softmax_plus_one;  // the size of the scores shows in it
   const EvaluateInputs in = inputs_of(call, static_cast<std::int64_t>(lengths.size()));
   const Outputs expected = evaluate_rows(attention(options), in, rows);
   const std::vector<bool> undecided = undecided_rows(call, in, rows);

@@ -14,7 +14,7 @@ struct OutputCheck {
   std::string output;
   double error = 0, tolerance = 0;  // of the worst element: the largest error in units of its tolerance
   double got = 0, want = 0;
-  std::string place;                // "[0][3][17][5]"
+  std::string place;  // "[0][3][17][5]"
   bool agrees = true;
 };
 
@@ -22,7 +22,7 @@ struct ReferenceCheck {
   std::vector<OutputCheck> outputs;  // o, then lse where the call has it
   std::int64_t rows = 0;             // compared
   std::int64_t all_rows = 0;
-  std::int64_t undecided = 0;        // top-k: the k-th and the next score are closer than rounding, so either may be taken
+  std::int64_t undecided = 0;  // top-k: the k-th and the next score are closer than rounding, so either may be taken
   bool agrees() const;
 };
 
@@ -36,6 +36,7 @@ ReferenceCheck check_against_reference(const AttentionCall& call);
 
 // The rows a check of about `steps` steps compares: all, or the first and last of every (sequence, head) it can
 // afford and others spread evenly.
-std::vector<EvaluateInputs::Row> rows_to_check(const std::vector<std::int64_t>& rows_of_sequence, std::int64_t heads, double steps_of_row);
+std::vector<EvaluateInputs::Row> rows_to_check(const std::vector<std::int64_t>& rows_of_sequence, std::int64_t heads,
+                                               double steps_of_row);
 
 }  // namespace attile::cli

@@ -42,20 +42,25 @@ struct Report {
 
 std::string kernel_text(const Report& r) {
   const char* compile = r.build.from_disk ? "read" : "compile";
-  return fmt::format("{} in {} (generate {:.3g} ms, {} {:.3g} ms, load {:.3g} ms)", r.build.from_disk ? "from the disk cache" : "built",
-                     time_text(r.jit_seconds), r.build.generate_ms, compile, r.build.compile_ms, r.build.load_ms);
+  return fmt::format("{} in {} (generate {:.3g} ms, {} {:.3g} ms, load {:.3g} ms)",
+                     r.build.from_disk ? "from the disk cache" : "built", time_text(r.jit_seconds), r.build.generate_ms,
+                     compile, r.build.compile_ms, r.build.load_ms);
 }
 
 std::string rows_text(const ReferenceCheck& check) {
-  std::string text = check.rows == check.all_rows ? fmt::format("all {} rows", check.rows)
-                                                  : fmt::format("{} of {} rows, spread over the problem", check.rows, check.all_rows);
-  if (check.undecided > 0) text += fmt::format(" ({} left out: two scores at the edge of the selection are equal within rounding)", check.undecided);
+  std::string text = check.rows == check.all_rows
+                         ? fmt::format("all {} rows", check.rows)
+                         : fmt::format("{} of {} rows, spread over the problem", check.rows, check.all_rows);
+  if (check.undecided > 0)
+    text += fmt::format(" ({} left out: two scores at the edge of the selection are equal within rounding)",
+                        check.undecided);
   return text;
 }
 
 std::string output_text(const OutputCheck& o) {
   const std::string outcome = fmt::format("{} {}", o.output, o.agrees ? "agrees" : "DIFFERS");
-  return fmt::format("{}: largest error {:.2e} (tolerance {:.2e}) at {}: {:.9g}, reference {:.9g}", outcome, o.error, o.tolerance, o.place, o.got, o.want);
+  return fmt::format("{}: largest error {:.2e} (tolerance {:.2e}) at {}: {:.9g}, reference {:.9g}", outcome, o.error,
+                     o.tolerance, o.place, o.got, o.want);
 }
 
 void print_report(const Report& r) {
@@ -65,14 +70,17 @@ void print_report(const Report& r) {
   line("variant", r.variant);
   line("schedule", r.schedule);
   line("kernel", kernel_text(r));
-  line("time", fmt::format("{} median of {}, best {}, {} thread{}", time_text(seconds), r.times.seconds.size(), time_text(r.times.best()), r.threads, r.threads == 1 ? "" : "s"));
-  line("work", fmt::format("{:.4g} GFLOP, {:.4g} GFLOP/s; {} at least, {:.3g} GB/s", r.work.flops / 1e9, r.work.flops / seconds / 1e9,
-                           bytes_text(r.work.bytes), r.work.bytes / seconds / 1e9));
-  line("roofline", fmt::format("{:.0f}% (measured now: {:.4g} GFLOP/s of multiply-adds, {:.3g} GB/s read)", r.roofline * 100, r.peaks.fma_gflops, r.peaks.read_gbs));
+  line("time", fmt::format("{} median of {}, best {}, {} thread{}", time_text(seconds), r.times.seconds.size(),
+                           time_text(r.times.best()), r.threads, r.threads == 1 ? "" : "s"));
+  line("work", fmt::format("{:.4g} GFLOP, {:.4g} GFLOP/s; {} at least, {:.3g} GB/s", r.work.flops / 1e9,
+                           r.work.flops / seconds / 1e9, bytes_text(r.work.bytes), r.work.bytes / seconds / 1e9));
+  line("roofline", fmt::format("{:.0f}% (measured now: {:.4g} GFLOP/s of multiply-adds, {:.3g} GB/s read)",
+                               r.roofline * 100, r.peaks.fma_gflops, r.peaks.read_gbs));
   if (r.check) {
     if (r.check->outputs.empty()) line("check", "no rows to compare");
     for (const OutputCheck& o : r.check->outputs) line("check", output_text(o));
-    if (!r.check->outputs.empty()) line("", fmt::format("against the untiled double reference, {}", rows_text(*r.check)));
+    if (!r.check->outputs.empty())
+      line("", fmt::format("against the untiled double reference, {}", rows_text(*r.check)));
   }
   for (const std::string& path : r.written) line("wrote", path);
 }
@@ -80,21 +88,36 @@ void print_report(const Report& r) {
 Json check_json(const ReferenceCheck& check) {
   Json outputs = Json::array();
   for (const OutputCheck& o : check.outputs)
-    outputs.push_back({{"output", o.output}, {"agrees", o.agrees}, {"error", o.error}, {"tolerance", o.tolerance}, {"place", o.place}, {"got", o.got}, {"want", o.want}});
-  return {{"agrees", check.agrees()}, {"rows", check.rows}, {"all_rows", check.all_rows}, {"undecided_rows", check.undecided}, {"outputs", outputs}};
+    outputs.push_back({{"output", o.output},
+                       {"agrees", o.agrees},
+                       {"error", o.error},
+                       {"tolerance", o.tolerance},
+                       {"place", o.place},
+                       {"got", o.got},
+                       {"want", o.want}});
+  return {{"agrees", check.agrees()},
+          {"rows", check.rows},
+          {"all_rows", check.all_rows},
+          {"undecided_rows", check.undecided},
+          {"outputs", outputs}};
 }
 
 Json report_json(const Report& r) {
   const double seconds = r.times.median();
   Json json = {{"problem", r.problem}, {"variant", r.variant}, {"schedule", r.schedule}, {"threads", r.threads}};
-  json["kernel"] = {{"from_disk", r.build.from_disk}, {"jit_ms", r.jit_seconds * 1e3}, {"generate_ms", r.build.generate_ms}, {"compile_ms", r.build.compile_ms}, {"load_ms", r.build.load_ms}};
+  json["kernel"] = {{"from_disk", r.build.from_disk},
+                    {"jit_ms", r.jit_seconds * 1e3},
+                    {"generate_ms", r.build.generate_ms},
+                    {"compile_ms", r.build.compile_ms},
+                    {"load_ms", r.build.load_ms}};
   json["time"] = {{"median_s", seconds}, {"best_s", r.times.best()}, {"repeats", r.times.seconds.size()}};
   json["flops"] = r.work.flops;
   json["gflops"] = r.work.flops / seconds / 1e9;
   json["bytes"] = r.work.bytes;
   json["gbs"] = r.work.bytes / seconds / 1e9;
   json["roofline_share"] = r.roofline;
-  json["peaks"] = {{"fma_gflops", r.peaks.fma_gflops}, {"bf16_dot_gflops", r.peaks.bf16_dot_gflops}, {"read_gbs", r.peaks.read_gbs}};
+  json["peaks"] = {
+      {"fma_gflops", r.peaks.fma_gflops}, {"bf16_dot_gflops", r.peaks.bf16_dot_gflops}, {"read_gbs", r.peaks.read_gbs}};
   if (r.check) json["check"] = check_json(*r.check);
   json["written"] = r.written;
   return json;
@@ -109,7 +132,8 @@ void write_npy(OutputFile& file, const Array& array) {
 class Outputs {
  public:
   explicit Outputs(const RunFlags& f) {
-    if (!f.out.empty() && f.out == f.lse_out) throw Error(ErrorKind::argument, "--lse-out", "it is the file of --out too");
+    if (!f.out.empty() && f.out == f.lse_out)
+      throw Error(ErrorKind::argument, "--lse-out", "it is the file of --out too");
     if (!f.out.empty()) files_.emplace_back("o", OutputFile(f.out));
     if (!f.lse_out.empty()) files_.emplace_back("lse", OutputFile(f.lse_out));
   }
@@ -119,7 +143,8 @@ class Outputs {
     for (auto& [name, file] : files_) {
       file.finish();
       const Array& array = data.output(name);
-      written.push_back(fmt::format("{}: {} {} {}", file.path(), name, shape_text(array.shape()), to_string(array.dtype())));
+      written.push_back(
+          fmt::format("{}: {} {} {}", file.path(), name, shape_text(array.shape()), to_string(array.dtype())));
     }
     return written;
   }
@@ -171,12 +196,18 @@ Action add_run(CLI::App& verb) {
   add_input_flags(verb, flags->attention);
   add_size_flags(verb, flags->attention);
   add_variant_flags(verb, flags->attention);
-  verb.add_option("--out", flags->out, "Where o goes, .npy; only if the run and its check succeed")->type_name("FILE")->group("Outputs");
-  verb.add_option("--lse-out", flags->lse_out, "Where the log-sum-exp goes, .npy of float32")->type_name("FILE")->group("Outputs");
-  verb.add_option("--out-dtype", flags->attention.out_dtype, "float32, bfloat16 or float16 (float32)")->type_name("TYPE")->group("Outputs");
+  verb.add_option("--out", flags->out, "Where o goes, .npy; only if the run and its check succeed")
+      ->type_name("FILE")
+      ->group("Outputs");
+  verb.add_option("--lse-out", flags->lse_out, "Where the log-sum-exp goes, .npy of float32")
+      ->type_name("FILE")
+      ->group("Outputs");
+  verb.add_option("--out-dtype", flags->attention.out_dtype, "float32, bfloat16 or float16 (float32)")
+      ->type_name("TYPE")
+      ->group("Outputs");
   verb.add_flag("--check", flags->check, "Compare with the untiled double reference");
   verb.add_flag("--json", flags->json, "The report as JSON");
-  verb.add_option("--repeat", flags->repeat, "Timed runs at most (10)")->check(CLI::Range(1, 1000000));
+  verb.add_option("--repeat", flags->repeat, "Timed runs at most (10)")->check(CLI::Range(1, 1000000).description(""));
   add_machine_flags(verb, flags->machine);
   add_schedule_flag(verb, flags->machine);
   return [flags] { return run(*flags); };

@@ -67,9 +67,11 @@ Work work_of(const AttentionCall& call, std::int64_t sequences) {
       pairs += static_cast<double>(keys);
       applied += static_cast<double>(call.top_k > 0 ? std::min<std::int64_t>(keys, call.top_k) : keys);
     }
-  work.flops = 2 * static_cast<double>(call.q.shape[1]) * (pairs * static_cast<double>(call.q.shape[3]) + applied * static_cast<double>(call.v.shape[3]));
+  work.flops = 2 * static_cast<double>(call.q.shape[1]) *
+               (pairs * static_cast<double>(call.q.shape[3]) + applied * static_cast<double>(call.v.shape[3]));
   for (const TensorRef& t : {call.q, call.k, call.v, call.o}) work.bytes += bytes_of(t);
-  for (const auto& t : {call.lse, call.alibi_slopes, call.bias, call.mask, call.sink, call.prefix_len, call.doc_ids, call.kv_lens, call.cu_seqlens_q, call.cu_seqlens_k})
+  for (const auto& t : {call.lse, call.alibi_slopes, call.bias, call.mask, call.sink, call.prefix_len, call.doc_ids,
+                        call.kv_lens, call.cu_seqlens_q, call.cu_seqlens_k})
     if (t) work.bytes += bytes_of(*t);
   return work;
 }

@@ -31,6 +31,7 @@ Frame::Frame(const ir::Kernel& k, const ir::Context& c, bool split_stream)
   module.avx512 = c.target.vector_bytes == 64;
   module.attributes = fmt::format("nounwind \"target-cpu\"=\"{}\" \"target-features\"=\"{}\" \"prefer-vector-width\"=\"{}\"",
                                   c.target.llvm_cpu, c.target.llvm_features, c.target.vector_bytes * 8);
+  for (const OutputDecl& o : c.algorithm.outputs) output_dims_.emplace(o.name, output_dims(c.algorithm, o));
 }
 
 std::int64_t Frame::panel_rows() const { return attile::panel_rows(context.schedule, context.target); }
@@ -49,10 +50,9 @@ Val Frame::reserve(std::int64_t bytes) {
 
 const Dims& Frame::dims_of(const std::string& tensor) const {
   if (const InputDecl* input = context.algorithm.find_input(tensor)) return input->dims;
-  for (const OutputDecl& o : context.algorithm.outputs)
-    if (o.name == tensor) return o.value->dims;
-  internal_check(false, "unknown tensor " + tensor);
-  return context.algorithm.inputs.front().dims;
+  const auto output = output_dims_.find(tensor);
+  internal_check(output != output_dims_.end(), "unknown tensor " + tensor);
+  return output->second;
 }
 
 static bool is_packed(const Dims& dims, const Algorithm& a) {

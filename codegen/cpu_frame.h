@@ -44,6 +44,7 @@ struct Place {
   Val position, positions;                // current tile of the stream: first position, valid positions
   Val tile_offset;                        // of `position` in the packed tile: not 0 where a panel sees only part of it
   Val part;                               // part of the stream, if it is split
+  Val state_tile;                         // keys_outer: number of the current row tile among all saved ones
   Val first_packed_tile, packed_tile;     // pack_ahead: number of the sequence's first and of the current tile
 };
 
@@ -79,6 +80,9 @@ struct Frame {
   Val kv_head_of(const Val& head);
   // Number of indices along dim number `dim` of the tensor, as the sequence at hand sees it.
   Val visible_extent(const std::string& tensor, int dim);
+
+ private:
+  std::map<std::string, Dims> output_dims_;
 };
 
 // The leaves that mean the same in both lane forms.

@@ -23,8 +23,13 @@ class Emitter {
   }
 
   EmittedKernel run() {
-    locate_task([&] { block(frame_.kernel.body); });
-    return finished();
+    const bool per_head = frame_.context.schedule.order == Order::keys_outer;
+    const auto body = [&] { block(frame_.kernel.body); };
+    per_head ? locate_head(body) : locate_task(body);
+    EmittedKernel out = finished();
+    out.per_head = per_head;
+    out.state_bytes = form_->state_bytes();
+    return out;
   }
   EmittedKernel run_packing(std::vector<PackedOperand>& packed) {
     locate_key_tile([&] { block(frame_.kernel.body); });
@@ -73,6 +78,30 @@ class Emitter {
     at_.tile_row = f_.mul(row_tile, i64(tile_rows));
     at_.tile_rows = f_.min(f_.sub(all_rows, at_.tile_row), i64(tile_rows));
     f_.if_else(f_.compare("icmp sgt", at_.tile_rows, i64(0)), body);
+  }
+
+  // task → head, sequence; a task has all rows.
+  void locate_head(const Function::Body& body) {
+    const Val heads = frame_.args.size(frame_.group_in_rows() ? "kv_heads" : "heads");
+    at_.head = f_.urem({"%task", "i64"}, heads);
+    at_.sequence = f_.udiv({"%task", "i64"}, heads);
+    if (frame_.context.algorithm.lengths == Lengths::packed)
+      locate_bounds();
+    else
+      locate_sequence({});
+    at_.position_length = frame_.context.algorithm.streamed == part ? frame_.args.size("parts") : at_.key_length;
+    at_.tile_row = i64(0);
+    at_.tile_rows = f_.mul(at_.row_length, i64(frame_.group_in_rows() ? frame_.context.problem.group : 1));
+    at_.state_tile = first_state_tile(heads);
+    f_.if_else(f_.compare("icmp sgt", at_.tile_rows, i64(0)), body);
+  }
+
+  // Saved states are numbered as row tiles are, head by head.
+  Val first_state_tile(const Val& heads) {
+    const Val tiles = frame_.args.size("row_tiles");
+    if (frame_.context.algorithm.lengths != Lengths::packed)
+      return f_.mul(f_.add(f_.mul(at_.sequence, heads), at_.head), tiles);
+    return f_.add(f_.mul(at_.head, tiles), first_row_tile(at_.sequence));
   }
 
   // Packed tiles are numbered kv head by kv head, in a sequence's own order.
@@ -146,14 +175,21 @@ class Emitter {
   }
   Val locate_packed(const Val& row_tile) {
     const std::int64_t group = frame_.group_in_rows() ? frame_.context.problem.group : 1;
-    const std::int64_t tile = frame_.context.schedule.tile_rows;
-    at_.sequence = sequence_of(row_tile, "cu_seqlens_q", group, tile);
+    at_.sequence = sequence_of(row_tile, "cu_seqlens_q", group, frame_.context.schedule.tile_rows);
+    locate_bounds();
+    return f_.sub(row_tile, first_row_tile(at_.sequence));
+  }
+  Val first_row_tile(const Val& s) {
+    const std::int64_t group = frame_.group_in_rows() ? frame_.context.problem.group : 1;
+    return first_tile_of("cu_seqlens_q", s, group, frame_.context.schedule.tile_rows);
+  }
+  // Starts and lengths of the sequence at hand in packed tensors.
+  void locate_bounds() {
     const Val next = f_.add(at_.sequence, i64(1));
     at_.row_start = bound_of("cu_seqlens_q", at_.sequence);
     at_.position_start = bound_of("cu_seqlens_k", at_.sequence);
     at_.row_length = f_.sub(bound_of("cu_seqlens_q", next), at_.row_start);
     at_.key_length = f_.sub(bound_of("cu_seqlens_k", next), at_.position_start);
-    return f_.sub(row_tile, first_tile_of("cu_seqlens_q", at_.sequence, group, tile));
   }
 
   void block(const ir::Block& body) {
@@ -167,6 +203,8 @@ class Emitter {
                      [&](const ir::Rescale& op) { form_->rescale(op); },
                      [&](const ir::Gather& op) { form_->gather(op); },
                      [&](const ir::Store& op) { form_->store(op); },
+                     [&](const ir::Restore& op) { form_->restore(op); },
+                     [&](const ir::Save& op) { form_->save(op); },
                      [&](const ir::Sweep& op) { form_->sweep(op); },
                      [&](const ir::Loop& op) { loop(op); },
                      [&](const ir::Visibility& op) { visibility(op); },
@@ -185,7 +223,7 @@ class Emitter {
     switch (op.kind) {
       case ir::LoopKind::panels: return panels(op);
       case ir::LoopKind::key_tiles: return key_tiles(op);
-      case ir::LoopKind::row_tiles: internal_check(false, "row tiles inside a task");
+      case ir::LoopKind::row_tiles: return row_tiles(op);
     }
   }
 
@@ -205,6 +243,20 @@ class Emitter {
     });
   }
 
+  void row_tiles(const ir::Loop& op) {
+    const std::int64_t tile = frame_.context.schedule.tile_rows;
+    const Place task = at_;
+    f_.loop(i64(0), task.tile_rows, tile, [&](Val row) {
+      scoped([&] {
+        at_.tile_row = row;
+        at_.tile_rows = f_.min(f_.sub(task.tile_rows, row), i64(tile));
+        at_.state_tile = f_.add(task.state_tile, f_.udiv(row, i64(tile)));
+        where_seen(op.skip_unless, [&] { block(op.body); });
+      });
+    });
+    at_ = task;
+  }
+
   void key_tiles(const ir::Loop& op) {
     const std::int64_t tile = frame_.context.schedule.tile_keys;
     Val from = i64(0), to = at_.position_length;
@@ -221,25 +273,31 @@ class Emitter {
         at_.positions = f_.min(f_.sub(to, position), i64(tile));
         at_.tile_offset = i64(0);
         if (frame_.context.schedule.pack_ahead) at_.packed_tile = f_.add(at_.first_packed_tile, f_.udiv(position, i64(tile)));
-        if (op.skip_unless.empty()) return block(op.body);
-        const Truth seen = intervals({at_.tile_row, at_.tile_rows, at_.position, at_.positions}).truth(op.skip_unless);
-        f_.if_else(seen.possible, [&] { scoped([&] { block(op.body); }); });
+        where_seen(op.skip_unless, [&] { block(op.body); });
       });
     });
+  }
+
+  // Runs `body` unless the whole tile at hand is hidden.
+  void where_seen(const Expr& predicate, const Function::Body& body) {
+    if (predicate.empty()) return body();
+    const Truth seen = intervals({at_.tile_row, at_.tile_rows, at_.position, at_.positions}).truth(predicate);
+    f_.if_else(seen.possible, [&] { scoped(body); });
   }
 
   void visibility(const ir::Visibility& op) {
     IntervalEmitter whole = intervals({at_.row, at_.rows, at_.position, at_.positions});
     const Truth seen = whole.truth(op.predicate);
+    const auto hidden = [&] { scoped([&] { block(op.hidden); }); };
     f_.if_else(seen.possible, [&] {
       f_.if_else(seen.certain, [&] { scoped([&] { block(op.plain); }); }, [&] { scoped([&] { mixed(op); }); });
-    });
+    }, op.hidden.empty() ? Function::Body{} : hidden);
   }
 
-  // Part of the tile is hidden: work on the stretch of it that the panel can see at all.
+  // Part of the tile is hidden: work on the stretch of it that the panel can see at all, if nothing is written elsewhere.
   void mixed(const ir::Visibility& op) {
     const Place before = at_;
-    narrow(op.predicate);
+    if (op.hidden.empty()) narrow(op.predicate);
     Val bad;
     for (const ir::Value v : op.watched) {
       const Val this_bad = form_->not_finite(v);

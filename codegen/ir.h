@@ -146,25 +146,40 @@ struct Gather {
   auto fields() const { return std::tie(dst, weight, indices, tensor); }
 };
 
+// state = what Save last wrote for it at the current rows. The workspace keeps one tile of each state for every row
+// tile, so that states outlive the iterations of a loop over row tiles.
+struct Restore {
+  Value state;
+  static constexpr const char* name = "restore";
+  auto fields() const { return std::tie(state); }
+};
+struct Save {
+  Value state;
+  static constexpr const char* name = "save";
+  auto fields() const { return std::tie(state); }
+};
+
 enum class LoopKind : std::uint8_t {
-  row_tiles,   // keys_outer order only: the row tiles of a task
+  row_tiles,   // keys_outer order only: the row tiles of a task, which then has all rows of its head
   key_tiles,   // tiles of the stream
   panels,      // panels of the row tile
 };
 struct Loop {
   LoopKind kind;
   std::vector<Value> carry;
-  Expr skip_unless;   // key_tiles: a tile over whose intervals this is nowhere true is passed over; may be empty
+  Expr skip_unless;   // of tiles: one over whose intervals this is nowhere true is passed over; may be empty
   Block body;
   static constexpr const char* name = "loop";
   auto fields() const { return std::tie(kind, carry, skip_unless); }
 };
-// Evaluates `predicate` over the intervals of the current rows and positions and runs one body: none if all is
+// Evaluates `predicate` over the intervals of the current rows and positions and runs one body: `hidden` if all is
 // hidden, `plain` if all is visible, `guarded` if mixed and a value in `watched` holds inf or NaN, else `masked`.
+// `hidden` leaves every state alone and writes 0 to the outputs that have a value at every position; without such
+// outputs it is empty, and a mixed panel may leave out positions at both ends that none of its rows sees.
 struct Visibility {
   Expr predicate;
   std::vector<Value> watched;
-  Block plain, masked, guarded;
+  Block plain, masked, guarded, hidden;
   static constexpr const char* name = "visibility";
   auto fields() const { return std::tie(predicate, watched); }
 };
@@ -176,8 +191,8 @@ struct Sweep {
 };
 
 struct Stmt {
-  std::variant<Copy, Fill, ScoreMma, SumMma, Map, Mask, RowReduce, Rescale, Insert, Store, Gather, Loop, Visibility,
-               Sweep>
+  std::variant<Copy, Fill, ScoreMma, SumMma, Map, Mask, RowReduce, Rescale, Insert, Store, Gather, Restore, Save,
+               Loop, Visibility, Sweep>
       node;
 };
 

@@ -127,6 +127,7 @@ class Printer {
     nested("plain", op.plain);
     nested("masked", op.masked);
     if (!op.guarded.empty()) nested("guarded", op.guarded);
+    if (!op.hidden.empty()) nested("hidden", op.hidden);
   }
   void line(const std::string& text_of_line) { out_ += std::string(static_cast<std::size_t>(depth_) * 2, ' ') + text_of_line + "\n"; }
 

@@ -45,7 +45,7 @@ Stmt without_bodies(const Stmt& s) {
                           return Stmt{Loop{l.kind, l.carry, l.skip_unless, {}}};
                         },
                         [](const Visibility& v) {
-                          return Stmt{Visibility{v.predicate, v.watched, {}, {}, {}}};
+                          return Stmt{Visibility{v.predicate, v.watched, {}, {}, {}, {}}};
                         },
                         [](const Sweep&) { return Stmt{Sweep{}}; },
                         [](const auto& op) { return Stmt{op}; },
@@ -146,6 +146,12 @@ Access access_of(const Kernel& kernel, const Stmt& s) {
                           a.reads.push_back(op.indices);
                           return a;
                         },
+                        [](const Restore& op) {
+                          return Access{{}, {op.state}, {}};
+                        },
+                        [](const Save& op) {
+                          return Access{{op.state}, {}, {}};
+                        },
                         [](const Loop&) { return Access{}; },
                         [](const Visibility& op) {
                           return Access{op.watched, {}, {}};
@@ -155,14 +161,21 @@ Access access_of(const Kernel& kernel, const Stmt& s) {
                     s.node);
 }
 
+// The bodies that one pass over a statement may take. A Visibility that watches nothing has no guarded body, and its
+// hidden body touches no state.
+static std::vector<const Block*> ways_of(const Stmt& s) {
+  const auto* v = std::get_if<Visibility>(&s.node);
+  if (!v) return blocks_of(s);
+  std::vector<const Block*> ways{&v->plain, &v->masked};
+  if (!v->watched.empty() || !v->guarded.empty()) ways.push_back(&v->guarded);
+  return ways;
+}
+
 std::vector<Path> paths_of(const Block& body) {
   std::vector<Path> paths{{}};
   for (const Stmt& s : body) {
     for (Path& p : paths) p.push_back(&s);
-    std::vector<const Block*> bodies = blocks_of(s);
-    // A Visibility that watches nothing has no guarded body.
-    if (const auto* v = std::get_if<Visibility>(&s.node); v && v->watched.empty() && v->guarded.empty())
-      bodies.pop_back();
+    const std::vector<const Block*> bodies = ways_of(s);
     if (bodies.empty()) continue;
     std::vector<Path> longer;
     for (const Block* inner : bodies)

@@ -204,6 +204,32 @@ void check_factor_reads_old_reference(Findings& f) {
   });
 }
 
+// What a loop over row tiles changes outlives its iteration only in the workspace.
+void check_saved_states(Findings& f) {
+  Values saved;
+  std::set<const Stmt*> in_place;
+  const auto body_of_row_tiles = [&](const Loop& rows) {
+    std::map<int, const Stmt*> changed;
+    for (const Stmt& s : rows.body) {
+      in_place.insert(&s);
+      if (const Restore* r = std::get_if<Restore>(&s.node); r && !saved.contains(r->state.id))
+        f.add(s, fmt::format("'{}' was never saved", f.kernel[r->state].name));
+      if (const Loop* panels = std::get_if<Loop>(&s.node))
+        for (const Value v : panels->carry) changed[v.id] = &s;
+      if (const Save* save = std::get_if<Save>(&s.node)) {
+        saved.insert(save->state.id);
+        changed.erase(save->state.id);
+      }
+    }
+    for (const auto& [v, loop] : changed) f.add(*loop, fmt::format("'{}' is not saved after it", f.kernel[Value{v}].name));
+  };
+  walk(f.kernel.body, [&](const Stmt& s) {
+    if (const Loop* loop = std::get_if<Loop>(&s.node); loop && loop->kind == LoopKind::row_tiles) body_of_row_tiles(*loop);
+    const bool moves = std::holds_alternative<Save>(s.node) || std::holds_alternative<Restore>(s.node);
+    if (moves && !in_place.contains(&s)) f.add(s, "it stands outside a loop over row tiles");
+  });
+}
+
 }  // namespace
 
 std::vector<Rule> flow_rules() {
@@ -215,6 +241,7 @@ std::vector<Rule> flow_rules() {
       {"what is rescaled is carried", Stage::tile_loops, check_rescaled_is_carried},
       {"sums relative to a reference are rescaled", Stage::tile_loops, check_dependent_sums_are_rescaled},
       {"a factor reads the reference of before", Stage::tile_loops, check_factor_reads_old_reference},
+      {"states outlive a row tile in the workspace", Stage::tile_loops, check_saved_states},
   };
 }
 

@@ -120,18 +120,45 @@ void check_watched(Findings& f) {
   });
 }
 
-// An output at every position is written at hidden ones too, so no tile may be passed over.
-void check_outputs_of_skipped_tiles(Findings& f) {
+// The outputs that a body writes at every position, with the op that writes each.
+std::map<std::string, const Stmt*> position_outputs(const Kernel& kernel, const Block& body) {
+  std::map<std::string, const Stmt*> out;
+  walk(body, [&](const Stmt& s) {
+    const Store* store = std::get_if<Store>(&s.node);
+    if (store && kernel[store->src].axis == Axis::stream) out.emplace(store->tensor, &s);
+  });
+  return out;
+}
+
+// An output at every position is written at hidden ones too: no tile is passed over, and what stands in one body of
+// a visibility stands in all.
+void check_position_outputs(Findings& f) {
   walk(f.kernel.body, [&](const Stmt& s) {
-    const auto* loop = std::get_if<Loop>(&s.node);
+    if (const auto* loop = std::get_if<Loop>(&s.node); loop && !loop->skip_unless.empty())
+      for (const auto& [tensor, store] : position_outputs(f.kernel, loop->body))
+        f.add(*store, fmt::format("'{}' stays unwritten where the whole tile is hidden", tensor));
     const auto* choice = std::get_if<Visibility>(&s.node);
-    if (!choice && (!loop || loop->skip_unless.empty())) return;
-    for (const Block* body : blocks_of(s))
-      walk(*body, [&](const Stmt& inner) {
-        const Store* store = std::get_if<Store>(&inner.node);
-        if (store && f.kernel[store->src].axis == Axis::stream)
-          f.add(inner, fmt::format("'{}' stays unwritten where the whole tile is hidden", store->tensor));
-      });
+    if (!choice) return;
+    const auto hidden = position_outputs(f.kernel, choice->hidden);
+    for (const Block* body : {&choice->plain, &choice->masked, &choice->guarded})
+      for (const auto& [tensor, store] : position_outputs(f.kernel, *body))
+        if (!hidden.contains(tensor)) f.add(*store, fmt::format("'{}' stays unwritten where the panel is hidden", tensor));
+  });
+}
+
+// The hidden body writes zeros and nothing else.
+void check_hidden_body(Findings& f) {
+  walk(f.kernel.body, [&](const Stmt& s) {
+    const auto* choice = std::get_if<Visibility>(&s.node);
+    if (!choice) return;
+    std::set<int> zero;
+    walk(choice->hidden, [&](const Stmt& inner) {
+      const Map* map = std::get_if<Map>(&inner.node);
+      const Store* store = std::get_if<Store>(&inner.node);
+      if (map && map->expr->op == Op::constant && map->expr->value == 0) zero.insert(map->dst.id);
+      else if (store && !zero.contains(store->src.id)) f.add(inner, "a hidden output is not 0");
+      else if (!store && !std::holds_alternative<Sweep>(inner.node)) f.add(inner, "the hidden body does more than write zeros");
+    });
   });
 }
 
@@ -185,7 +212,8 @@ std::vector<Rule> mask_rules() {
       {"hidden positions are neutral where they are used", Stage::tile_loops, check_hidden_positions},
       {"the bodies of a visibility keep what they promise", Stage::split_ranges, check_bodies_of_visibility},
       {"what a masked product reads is watched", Stage::split_ranges, check_watched},
-      {"every position of an output is written", Stage::split_ranges, check_outputs_of_skipped_tiles},
+      {"every position of an output is written", Stage::split_ranges, check_position_outputs},
+      {"a hidden body writes zeros", Stage::split_ranges, check_hidden_body},
       {"sweeps hold what one pass can do", Stage::tile_loops, check_sweeps},
       {"element-wise ops on tiles of the stream stand in sweeps", Stage::fuse, check_fused},
   };

@@ -159,6 +159,15 @@ void check_layouts(Findings& f) {
   });
 }
 
+// The workspace holds whole row tiles.
+void check_saved_shapes(Findings& f) {
+  const auto check = [&](const Stmt& s, Value v) {
+    if (f.kernel[v].axis == Axis::stream) f.add(s, fmt::format("'{}' is no state", f.kernel[v].name));
+  };
+  each<Save>(f, [&](const Stmt& s, const Save& op) { check(s, op.state); });
+  each<Restore>(f, [&](const Stmt& s, const Restore& op) { check(s, op.state); });
+}
+
 void check_spaces(Findings& f) {
   walk(f.kernel.body, [&](const Stmt& s) {
     const Access a = access_of(f.kernel, s);
@@ -197,6 +206,7 @@ std::vector<Rule> shape_rules() {
       {"row ops have fitting shapes", Stage::tile_loops, check_row_ops},
       {"selections have fitting shapes", Stage::tile_loops, check_selections},
       {"maps have fitting shapes", Stage::tile_loops, check_maps},
+      {"only states are saved", Stage::tile_loops, check_saved_shapes},
       {"layouts fit the product", Stage::place, check_layouts},
       {"spaces fit the op", Stage::place, check_spaces},
       {"every product has its instruction", Stage::select, check_kinds},

@@ -26,6 +26,10 @@ class LaneForm : public FrameEnvironment {
   virtual void rescale(const ir::Rescale& op) = 0;
   virtual void gather(const ir::Gather& op) = 0;
   virtual void store(const ir::Store& op) = 0;       // of everything but stream tiles
+  virtual void restore(const ir::Restore& op) = 0;
+  virtual void save(const ir::Save& op) = 0;
+  // Bytes that the saved states of one row tile take.
+  virtual std::int64_t state_bytes() const = 0;
   // i1: does the current stream tile of `v` hold inf or NaN?
   virtual Val not_finite(ir::Value v) = 0;
 

@@ -48,6 +48,7 @@ std::set<int> values_written(const Stmt& s) {
                  [&](const Rescale& op) { out.insert(op.acc.id); },
                  [&](const Insert& op) { out.insert({op.values.id, op.indices.id}); },
                  [&](const Gather& op) { out.insert(op.dst.id); },
+                 [&](const Restore& op) { out.insert(op.state.id); },
                  [](const auto&) {},
              },
              s.node);
@@ -67,6 +68,7 @@ std::set<int> values_read(const Kernel& kernel, const Stmt& s) {
                  [&](const Rescale& op) { out.insert({op.acc.id, op.factor.id}); },
                  [&](const Insert& op) { out.insert({op.values.id, op.indices.id, op.src.id}); },
                  [&](const Store& op) { out.insert(op.src.id); },
+                 [&](const Save& op) { out.insert(op.state.id); },
                  [&](const Gather& op) {
                    add_variables(kernel, op.weight, out);
                    out.insert(op.indices.id);

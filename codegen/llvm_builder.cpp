@@ -155,6 +155,7 @@ Val Function::call(const std::string& type, const std::string& callee, const std
   return emit(type, fmt::format("call {} @{}({})", type, callee, argument_list(args)));
 }
 void Function::call_void(const std::string& callee, const std::vector<Val>& args) {
+  if (callee.starts_with("llvm.")) module_.declarations.insert(fmt::format("declare void @{}({})", callee, type_list(args)));
   statement(fmt::format("call void @{}({})", callee, argument_list(args)));
 }
 

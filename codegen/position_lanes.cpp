@@ -200,6 +200,10 @@ class PositionLanes final : public LaneForm {
     });
   }
 
+  void restore(const ir::Restore&) override { internal_check(false, "saved states with lanes: positions"); }
+  void save(const ir::Save&) override { internal_check(false, "saved states with lanes: positions"); }
+  std::int64_t state_bytes() const override { return 0; }
+
   void store(const ir::Store& op) override {
     const ir::ValueDecl& decl = frame_.kernel[op.src];
     const DType type = frame_.dtype(op.tensor);

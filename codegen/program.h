@@ -38,6 +38,8 @@ struct EmittedKernel {
   bool group_in_rows = false;         // rows count group × query rows, tasks count kv heads
   bool per_part = false;              // one task per part of the stream
   bool per_key_tile = false;          // a packing kernel: tasks are (kv head, tile of the stream)
+  bool per_head = false;              // order keys_outer: one task for all row tiles of a head
+  std::int64_t state_bytes = 0;       // keys_outer: of the argument "work.states", for each row tile of each head
 };
 
 // Memory between a packing kernel and its reader, an argument of both named "work.<operand>": this many bytes, a

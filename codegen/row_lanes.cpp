@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "codegen/lane_form.h"
 #include "codegen/llvm_tiles.h"
+#include "codegen/walk.h"
 #include "dsl/error.h"
 
 namespace attile::llvm_text {
@@ -19,6 +21,9 @@ class RowLanes final : public LaneForm {
         buffers_(ir::assign_stream_buffers(frame.kernel)) {
     for (int i = 0; i < buffers_.count; ++i) stream_memory_.push_back(frame_.reserve(tile_keys() * shape_.rows() * 4));
     for (std::size_t v = 0; v < frame_.kernel.values.size(); ++v) reserve_value(static_cast<int>(v));
+    ir::walk(frame_.kernel.body, [&](const ir::Stmt& s) {
+      if (const auto* save = std::get_if<ir::Save>(&s.node)) saved_.insert(save->state.id);
+    });
     table_ = frame_.reserve(std::max<std::int64_t>(tile_keys(), shape_.rows()) * 8);
     spill_ = frame_.reserve(std::int64_t{shape_.rows()} * 4);
   }
@@ -202,6 +207,14 @@ class RowLanes final : public LaneForm {
     });
   }
 
+  void restore(const ir::Restore& op) override { move_state(op.state, false); }
+  void save(const ir::Save& op) override { move_state(op.state, true); }
+  std::int64_t state_bytes() const override {
+    std::int64_t bytes = 0;
+    for (const int v : saved_) bytes += state_bytes_of(ir::Value{v});
+    return bytes;
+  }
+
   void store(const ir::Store& op) override {
     const ir::ValueDecl& decl = frame_.kernel[op.src];
     if (decl.axis == ir::Axis::feature) return store_features(op, decl.cols);
@@ -274,6 +287,21 @@ class RowLanes final : public LaneForm {
   Val stream_row(ir::Value v, const Val& j) { return row_of(stream_memory(v), j); }
   Val stream_or_reserve(std::int64_t rows) {
     return !stream_memory_.empty() && rows <= tile_keys() ? stream_memory_.front() : frame_.reserve(rows * shape_.rows() * 4);
+  }
+
+  // Saved states: one after another in the tile of the workspace, each as it lies here, panels without rows left out.
+  std::int64_t state_bytes_of(ir::Value v) const {
+    return frame_.context.schedule.tile_rows * frame_.kernel[v].cols * 4;
+  }
+  void move_state(ir::Value v, bool out) {
+    std::int64_t before = 0;
+    for (const int other : saved_)
+      if (other < v.id) before += state_bytes_of(ir::Value{other});
+    const Val tile = f_.gep("i8", frame_.args.data("work.states"), f_.mul(frame_.at.state_tile, i64(state_bytes())));
+    const Val there = f_.byte_offset(tile, before), here = memory_.at(v.id);
+    const Val panels = f_.udiv(f_.add(frame_.at.tile_rows, i64(shape_.rows() - 1)), i64(shape_.rows()));
+    const Val bytes = f_.mul(panels, i64(frame_.kernel[v].cols * shape_.rows() * 4));
+    f_.call_void("llvm.memcpy.p0.p0.i64", {out ? there : here, out ? here : there, bytes, Val{"false", "i1"}});
   }
 
   // Registers.
@@ -561,6 +589,7 @@ class RowLanes final : public LaneForm {
   ir::StreamBuffers buffers_;
   std::vector<Val> stream_memory_;
   std::map<int, Val> memory_;
+  std::set<int> saved_;
   Val table_, spill_;
   std::map<int, Registers> states_;
   Registers row_lanes_, head_lanes_;

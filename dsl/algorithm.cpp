@@ -107,6 +107,13 @@ const InputDecl* Algorithm::find_input(std::string_view input_name) const {
   return at == inputs.end() ? nullptr : &*at;
 }
 
+Dims output_dims(const Algorithm& a, const OutputDecl& output) {
+  Dims dims{batch, head, a.parallel};
+  if (output.per_position) dims.push_back(a.streamed);
+  for (const Dim& d : extra_dims(a, output.value)) dims.push_back(d);
+  return dims;
+}
+
 void Finish::output(std::string name, const Expr& value) {
   check_expression(algorithm_, fmt::format("output(\"{}\")", name), value,
                    {.streamed = false, .states = true, .extra = 1});

@@ -147,6 +147,10 @@ struct Algorithm {
   const RescaleRule* rule() const { return rules.empty() ? nullptr : &rules.front(); }
 };
 
+// Dims of an output's tensor: batch, head, the parallel dim, the streamed one where it has a value at every position,
+// then those that its value brings in, by name.
+ATTILE_API Dims output_dims(const Algorithm& a, const OutputDecl& output);
+
 // The algorithm as a user would write it, one statement a line. Stable over runs; equal algorithms print
 // equally, and the text names everything that decides the kernel.
 ATTILE_API std::string to_string(const Algorithm& a);

@@ -25,7 +25,7 @@ int position_of(const std::vector<Named>& list, std::string_view name) {
 
 CallPlan::CallPlan(const Algorithm& a, const Problem& p) : where_(a.name), lengths_(a.lengths), group_(p.group) {
   for (const InputDecl& input : a.inputs) add(input.name, input.dims, false, a, p);
-  for (const OutputDecl& output : a.outputs) add(output.name, output.value->dims, true, a, p);
+  for (const OutputDecl& output : a.outputs) add(output.name, output_dims(a, output), true, a, p);
   for (const bool deciding : {true, false})
     for (std::size_t i = 0; i < tensors_.size(); ++i)
       if ((tensors_[i].is_operand || tensors_[i].is_output) == deciding) order_.push_back(static_cast<int>(i));

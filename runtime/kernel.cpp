@@ -107,7 +107,9 @@ struct Kernel::State {
     }
   }
 
+  // Memory of a call beside its tensors: "work.states" with order keys_outer, which packs nothing ahead.
   int packed_operand(std::string_view name) const {
+    if (name == "work.states" && program.kernels.front().state_bytes > 0) return 0;
     for (std::size_t i = 0; i < program.packed.size(); ++i)
       if (program.packed[i].name == name) return static_cast<int>(i);
     return -1;
@@ -165,6 +167,7 @@ void Kernel::run(const Arguments& arguments) const {
   BoundCall bound;
   state_->call.bind(arguments, bound);
   if (!state_->program.packed.empty()) return run_packed(arguments, bound);
+  if (state_->program.kernels.front().state_bytes > 0) return run_with_states(bound);
   if (!state_->parts) return state_->launch(0, bound);
   const PartsPlan& parts = *state_->parts;
   bound.sizes.parts = state_->program.schedule.splits;
@@ -178,6 +181,16 @@ void Kernel::run(const Arguments& arguments) const {
   state_->launch(0, bound);
   for (std::size_t i = 0; i < parts.count(); ++i) bound.tensors[own + i] = reads + i;
   state_->launch(1, bound);
+}
+
+// With order keys_outer: the states of all rows stand in memory between two tiles of the stream.
+void Kernel::run_with_states(BoundCall& bound) const {
+  const std::int64_t tiles = state_->launches.front().all_row_tiles(bound.sizes);
+  const Workspace workspace(static_cast<std::size_t>(state_->program.kernels.front().state_bytes * tiles));
+  TensorRef states;
+  states.data = workspace.data();
+  bound.tensors.push_back(&states);
+  state_->launch(0, bound);
 }
 
 // Packs K and V for all tasks, unless that would take more memory than packed operands may have: then a twin of this
@@ -218,7 +231,7 @@ Problem problem_of(const Algorithm& a, const Arguments& arguments) {
     }
   };
   for (const InputDecl& input : a.inputs) look(input.name, input.dims);
-  for (const OutputDecl& output : a.outputs) look(output.name, output.value->dims);
+  for (const OutputDecl& output : a.outputs) look(output.name, output_dims(a, output));
   for (const Dim& d : compiled_dims(a))
     if (const auto it = seen.find(d.name); it != seen.end()) p.extents[d.name] = it->second;
   const auto heads = seen.find(head.name), kv_heads = seen.find(kv_head.name);

@@ -43,6 +43,7 @@ class ATTILE_API Kernel {
  private:
   struct State;
   void run_packed(const Arguments& arguments, class BoundCall& bound) const;
+  void run_with_states(class BoundCall& bound) const;
   explicit Kernel(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const State> state_;
 };

@@ -31,7 +31,8 @@ LaunchPlan::LaunchPlan(const EmittedKernel& k, const Algorithm& a, const Problem
       packed_(a.lengths == Lengths::packed),
       group_in_rows_(k.group_in_rows),
       per_part_(k.per_part),
-      per_key_tile_(k.per_key_tile) {
+      per_key_tile_(k.per_key_tile),
+      per_head_(k.per_head) {
   for (const Parameter& parameter : k.parameters) {
     Slot slot{parameter.kind, 0, static_cast<std::size_t>(parameter.dim)};
     const bool is_number = parameter.kind == Parameter::Kind::real || parameter.kind == Parameter::Kind::integer;
@@ -52,9 +53,15 @@ std::int64_t LaunchPlan::row_tiles(const CallSizes& sizes) const {
   return (rows + tile_rows_ - 1) / tile_rows_;
 }
 
+std::int64_t LaunchPlan::all_row_tiles(const CallSizes& sizes) const {
+  const std::int64_t heads = group_in_rows_ ? sizes.kv_heads : sizes.heads;
+  return row_tiles(sizes) * heads * (packed_ ? 1 : sizes.sequences);
+}
+
 std::int64_t LaunchPlan::task_count(const CallSizes& sizes) const {
   const std::int64_t heads = group_in_rows_ ? sizes.kv_heads : sizes.heads;
   const std::int64_t sequences = packed_ ? (sizes.sequences > 0 ? 1 : 0) : sizes.sequences;
+  if (per_head_) return heads * sizes.sequences;
   if (per_key_tile_) return sizes.key_tiles * sizes.kv_heads * sequences;
   return sizes.row_tiles * heads * sequences * (per_part_ ? sizes.parts : 1);
 }

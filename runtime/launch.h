@@ -25,6 +25,11 @@ class LaunchPlan {
   void launch(Function* function, CallSizes sizes, std::span<const TensorRef* const> tensors,
               std::span<const Arguments::Number* const> numbers) const;
 
+  // Row tiles of one (sequence, head), or of one head over all sequences when lengths are packed.
+  std::int64_t row_tiles(const CallSizes& sizes) const;
+  // Row tiles of all heads.
+  std::int64_t all_row_tiles(const CallSizes& sizes) const;
+
  private:
   struct Slot {
     Parameter::Kind kind;
@@ -33,14 +38,12 @@ class LaunchPlan {
   };
   std::uint64_t value_of(const Slot& slot, const CallSizes& sizes, std::span<const TensorRef* const> tensors,
                          std::span<const Arguments::Number* const> numbers) const;
-  // Row tiles of one (sequence, head), or of one head over all sequences when lengths are packed.
-  std::int64_t row_tiles(const CallSizes& sizes) const;
   std::int64_t task_count(const CallSizes& sizes) const;
 
   std::vector<Slot> slots_;
   std::int64_t tile_rows_, rows_per_query_;
   std::size_t scratch_bytes_;
-  bool packed_, group_in_rows_, per_part_, per_key_tile_;
+  bool packed_, group_in_rows_, per_part_, per_key_tile_, per_head_;
 };
 
 }  // namespace v1

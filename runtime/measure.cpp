@@ -83,7 +83,8 @@ double rate(Burst burst, double operations_of_a_round, double seconds) {
   burst_seconds(burst, worker_count(), trial);  // wakes the threads, brings the clock up
   const double round_seconds = burst_seconds(burst, 1, trial) / trial;
   const auto rounds = std::max<std::int64_t>(1, static_cast<std::int64_t>(task_seconds / round_seconds));
-  const auto tasks = std::max<std::int64_t>(4, static_cast<std::int64_t>(seconds / bursts / task_seconds)) * worker_count();
+  const auto tasks =
+      std::max<std::int64_t>(4, static_cast<std::int64_t>(seconds / bursts / task_seconds)) * worker_count();
   double best = 1e30;
   for (int i = 0; i < bursts; ++i) best = std::min(best, burst_seconds(burst, tasks, rounds));
   return operations_of_a_round * static_cast<double>(rounds) * static_cast<double>(tasks) / best / 1e9;
@@ -112,8 +113,10 @@ double measure_bf16_dot_gflops(double seconds) {
 double measure_read_gbs() {
   if (!host_cpu().has("avx2")) throw Error(ErrorKind::unsupported, "measure", "this CPU has no AVX2");
   constexpr std::int64_t slice = 1 << 20;
-  const std::int64_t wanted = std::clamp<std::int64_t>(4 * host_cpu().l3_bytes, 128 << 20, 1 << 30), slices = wanted / slice;
-  const std::unique_ptr<std::byte, Release> buffer(static_cast<std::byte*>(std::aligned_alloc(4096, static_cast<std::size_t>(slices * slice))));
+  const std::int64_t wanted = std::clamp<std::int64_t>(4 * host_cpu().l3_bytes, 128 << 20, 1 << 30),
+                     slices = wanted / slice;
+  const std::unique_ptr<std::byte, Release> buffer(
+      static_cast<std::byte*>(std::aligned_alloc(4096, static_cast<std::size_t>(slices * slice))));
   if (!buffer) throw Error(ErrorKind::resource, "measure", "no memory for a buffer to read");
   const auto at = [&](std::int64_t i) { return buffer.get() + i * slice; };
   parallel_for(slices, [&](std::int64_t i, int) { std::fill_n(at(i), slice, std::byte(i)); });

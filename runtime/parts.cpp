@@ -41,7 +41,7 @@ PartsPlan::PartsPlan(const SplitAlgorithm& split, const Problem& p) {
     for (const int turn : {0, 1, 2})
       for (std::size_t i = dims.size(); i-- > 0;)
         if (turn == (is_feature(dims[i]) ? 0 : dims[i] == part ? 1 : 2)) t.inner_to_outer.push_back(i);
-    Dims written = o.value->dims;
+    Dims written = output_dims(split.partial, o);
     written.push_back(part);
     for (const Dim& d : written)
       for (std::size_t i = 0; i < dims.size(); ++i)

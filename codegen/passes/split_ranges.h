@@ -2,8 +2,8 @@
 //
 // Afterwards the panel body stands under a Visibility op: `plain` without any Mask, `masked` with those that
 // matter (a weight that vanishes at a score of −inf needs none of its own), `guarded` with all of them and
-// guarded sums. The key-tile loop carries the predicate as its skip condition. Stands before place, so that
-// the three bodies are placed alike.
+// guarded sums, `hidden` with zeros for outputs at every position. The key-tile loop carries the predicate as its
+// skip condition, unless there are such outputs. Stands before place, so that all bodies are placed alike.
 #pragma once
 
 #include "codegen/lower.h"

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <set>
+#include <map>
 
 #include "codegen/passes/rewrite.h"
 #include "dsl/error.h"
@@ -26,17 +26,47 @@ class TileLoops {
 
   Block build() {
     declare_states();
-    Block panel = panel_body();
-    Block stream_body = std::move(stream_copies_);
-    stream_body.push_back({Loop{LoopKind::panels, carried_, {}, std::move(panel)}});
-    Block body = std::move(row_copies_);
-    for (auto& fill : fills_) body.push_back(std::move(fill));
-    body.push_back({Loop{LoopKind::key_tiles, carried_, {}, std::move(stream_body)}});
-    body.push_back({Loop{LoopKind::panels, {}, {}, finish_body()}});
-    return body;
+    Stmt panels{Loop{LoopKind::panels, carried_, {}, panel_body()}};
+    Stmt finish{Loop{LoopKind::panels, {}, {}, finish_body()}};
+    const bool keys_outer = context_.schedule.order == Order::keys_outer;
+    return keys_outer ? stream_outside(std::move(panels), std::move(finish)) : rows_outside(std::move(panels), std::move(finish));
   }
 
  private:
+  // A task is a row tile: its states stay, the stream passes (FlashAttention-2).
+  Block rows_outside(Stmt panels, Stmt finish) {
+    Block stream_body = std::move(stream_copies_);
+    stream_body.push_back(std::move(panels));
+    Block body = std::move(row_copies_);
+    append(body, fills_);
+    body.push_back({Loop{LoopKind::key_tiles, carried_, {}, std::move(stream_body)}});
+    body.push_back(std::move(finish));
+    return body;
+  }
+
+  // A task is all rows of a head: a tile of the stream stays, rows and states pass (FlashAttention-1, algorithm 1,
+  // which also starts with the states in memory; the normalisation is left to the end).
+  Block stream_outside(Stmt panels, Stmt finish) {
+    Block restores, saves;
+    for (const Value v : carried_) {
+      restores.push_back({Restore{v}});
+      saves.push_back({Save{v}});
+    }
+    Block start = fills_, end = restores, rows = std::move(row_copies_), stream_body = std::move(stream_copies_);
+    append(start, saves);
+    end.push_back(std::move(finish));
+    append(rows, restores);
+    rows.push_back(std::move(panels));
+    append(rows, saves);
+    stream_body.push_back({Loop{LoopKind::row_tiles, {}, {}, std::move(rows)}});
+    Block body;
+    if (!carried_.empty()) body.push_back({Loop{LoopKind::row_tiles, {}, {}, std::move(start)}});
+    body.push_back({Loop{LoopKind::key_tiles, {}, {}, std::move(stream_body)}});
+    if (!carried_.empty()) body.push_back({Loop{LoopKind::row_tiles, {}, {}, std::move(end)}});
+    return body;
+  }
+  static void append(Block& to, const Block& more) { to.insert(to.end(), more.begin(), more.end()); }
+
   void declare_states() {
     for (const StateDecl& s : a_.states) {
       if (s.kind == StateKind::selection) {
@@ -116,16 +146,16 @@ class TileLoops {
     return available_.back().second;
   }
 
-  // A stream tile holding `e`, masked with `hidden`; shared by all who need the same expression.
+  // A stream tile holding `e`, masked with `hidden`; shared by all who need the same expression masked alike.
   Value tile_of(const Expr& e, const std::string& name, double hidden, Block& out) {
     const Expr value = lowered(e, out);
-    if (value->op == Op::variable)
-      if (const Value known = kernel_.find(value->name); known.id >= 0 && masked_.contains(known.id)) return known;
+    const auto known = value->op == Op::variable ? masked_.find(kernel_.find(value->name).id) : masked_.end();
+    if (known != masked_.end() && (a_.visible.empty() || known->second == hidden)) return Value{known->first};
     const Value v = declare(name, Axis::stream, positions_);
     out.push_back({Map{v, value}});
     const bool implied = hidden == 0 && score_.id >= 0 && vanishes_at_minus_infinity(value, kernel_[score_].name);
     if (a_.visible) out.push_back({Mask{v, hidden, implied}});
-    masked_.insert(v.id);
+    masked_.emplace(v.id, hidden);
     define(e, v);
     return v;
   }
@@ -251,14 +281,23 @@ class TileLoops {
   std::vector<Value> carried_;
   Block fills_, row_copies_, stream_copies_;
   std::vector<std::pair<Expr, Expr>> available_;
-  std::set<int> masked_;
+  std::map<int, double> masked_;   // stream tiles, with what they hold at hidden positions
   std::string reference_name_;
   Value score_, next_reference_, guarded_reference_;
 };
 
 }  // namespace
 
+// With other lengths than the tensors' extents, the tensor has positions that no sequence has.
+static void refuse_lengths(const Algorithm& a) {
+  for (const OutputDecl& o : a.outputs)
+    if (o.per_position && a.lengths != Lengths::dense)
+      throw Error(ErrorKind::unsupported, a.name, fmt::format("'{}' is written at every position, which needs dense lengths", o.name),
+                  "run each sequence by itself");
+}
+
 Kernel tile_loops(Kernel kernel, const Context& context) {
+  refuse_lengths(context.algorithm);
   kernel.name = context.algorithm.name;
   kernel.body = TileLoops(kernel, context).build();
   return kernel;

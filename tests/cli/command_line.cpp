@@ -52,7 +52,8 @@ Finished attile_command(const std::vector<std::string>& words, const std::map<st
   posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   pid_t child = 0;
-  const int fault = posix_spawn(&child, ATTILE_COMMAND, &actions, nullptr, pointers(arguments).data(), pointers(variables).data());
+  const int fault =
+      posix_spawn(&child, ATTILE_COMMAND, &actions, nullptr, pointers(arguments).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);
   if (fault != 0) throw std::runtime_error(std::string("the command cannot be started: ") + std::strerror(fault));
   const int code = wait_for(child);
@@ -65,7 +66,8 @@ std::string npy_bytes(const std::string& dictionary, const std::string& data, in
   header.append(63 - (before + header.size()) % 64, ' ');
   header += '\n';
   std::string bytes = "\x93NUMPY";
-  bytes += {static_cast<char>(version), '\0', static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)};
+  bytes +=
+      {static_cast<char>(version), '\0', static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)};
   if (version != 1) bytes += std::string(2, '\0');
   return bytes + header + data;
 }
@@ -85,7 +87,8 @@ std::vector<float> floats_of(const std::string& bytes, const std::string& shape)
   const std::string dictionary = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }";
   if (bytes.substr(0, 8) != std::string("\x93NUMPY\x01\x00", 8)) throw std::runtime_error("not version 1");
   const std::size_t length = static_cast<unsigned char>(bytes[8]) + 256u * static_cast<unsigned char>(bytes[9]);
-  if ((10 + length) % 64 != 0 || bytes.substr(10, dictionary.size()) != dictionary) throw std::runtime_error("header is " + bytes.substr(10, length));
+  if ((10 + length) % 64 != 0 || bytes.substr(10, dictionary.size()) != dictionary)
+    throw std::runtime_error("header is " + bytes.substr(10, length));
   std::vector<float> values((bytes.size() - 10 - length) / 4);
   std::memcpy(values.data(), bytes.data() + 10 + length, values.size() * 4);
   return values;
@@ -103,7 +106,8 @@ SmallInputs::SmallInputs() {
 }
 
 std::vector<std::string> SmallInputs::run(std::vector<std::string> more) const {
-  std::vector<std::string> words{"run", "--q", path("q.npy"), "--k", path("k.npy"), "--v", path("v.npy"), "--repeat", "1"};
+  std::vector<std::string> words{"run", "--q",         path("q.npy"), "--k", path("k.npy"),
+                                 "--v", path("v.npy"), "--repeat",    "1"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }

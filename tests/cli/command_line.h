@@ -12,12 +12,15 @@
 namespace attile::test {
 
 struct Finished {
-  int code = -1;          // minus the signal that ended it
+  int code = -1;  // minus the signal that ended it
   std::string out, err;
 };
 
+inline std::string text_of(const Finished& f) { return f.out + f.err; }
+
 // Variables set to "" are unset.
-Finished attile_command(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment = {});
+Finished attile_command(const std::vector<std::string>& words,
+                        const std::map<std::string, std::string>& environment = {});
 
 // A version 1 file with this header dictionary and these data bytes.
 std::string npy_bytes(const std::string& dictionary, const std::string& data, int version = 1);
@@ -36,6 +39,6 @@ class SmallInputs {
   ScratchPlace place_;
 };
 
-std::string data_path(const std::string& name);   // below tests/data/
+std::string data_path(const std::string& name);  // below tests/data/
 
 }  // namespace attile::test

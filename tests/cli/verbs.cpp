@@ -9,12 +9,12 @@ using Json = nlohmann::json;
 
 namespace {
 
-std::string text_of(const Finished& f) { return f.out + f.err; }
 std::string case_path(const std::string& name) { return ATTILE_SOURCE_DIR "/tests/cases/" + name + ".json"; }
 
 // A case of one query and one key: o is v.
 std::string tiny_case(const std::string& options, const std::string& expected) {
-  return R"({"id": "tiny", "q": [[[[1]]]], "k": [[[[1]]]], "v": [[[[3]]]], "options": {"scale": 1)" + options + R"(}, "expected": )" + expected + "}";
+  return R"({"id": "tiny", "q": [[[[1]]]], "k": [[[[1]]]], "v": [[[[3]]]], "options": {"scale": 1)" + options +
+         R"(}, "expected": )" + expected + "}";
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ std::string tiny_case(const std::string& options, const std::string& expected) {
 TEST_CASE("without a verb, or with a wrong one, the command says what there is") {
   const Finished none = attile_command({});
   CHECK(none.code == 2);
-  CHECK_THAT(none.err, ContainsSubstring("--help"));
+  CHECK_THAT(none.err, ContainsSubstring("a verb is missing; there are run, check"));
   const Finished wrong = attile_command({"bnech"});
   CHECK(wrong.code == 2);
   CHECK_THAT(wrong.err, ContainsSubstring("\"bnech\" is no verb; did you mean bench?"));
@@ -39,8 +39,7 @@ TEST_CASE("without a verb, or with a wrong one, the command says what there is")
   CHECK_THAT(version.out, Catch::Matchers::StartsWith("attile 0."));
 }
 
-TEST_CASE("a report that cannot be written is a failure") {
-  // The output goes to a full device through a link, since the helper opens files by name.
+TEST_CASE("a text that cannot be written is a failure") {
   const Finished f = attile_command({"emit", "--stage", "algorithm", "--out", "/dev/full"});
   CHECK(f.code == 1);
   CHECK_THAT(f.err, ContainsSubstring("cannot be written"));
@@ -64,14 +63,16 @@ TEST_CASE("check tells a wrong expectation, a bad file and a good one apart") {
   write_text(place / "bad.json", "{");
   const auto path = [&](const char* name) { return (place / name).string(); };
   CHECK(attile_command({"check", path("good.json")}).code == 0);
-  const Finished f = attile_command({"check", "--dtype", "float32", path("wrong.json"), path("bad.json"), path("missing.json"), path("good.json")});
+  const Finished f = attile_command(
+      {"check", "--dtype", "float32", path("wrong.json"), path("bad.json"), path("missing.json"), path("good.json")});
   INFO(text_of(f));
   CHECK(f.code == 1);
   CHECK_THAT(f.out, ContainsSubstring("o[0][0][0][0] is 3, but 2 is expected"));
   CHECK_THAT(f.out, ContainsSubstring("this is not a JSON case"));
   CHECK_THAT(f.out, ContainsSubstring("cannot be opened"));
   CHECK_THAT(f.out, ContainsSubstring("1 passed, 3 failed, 0 not run"));
-  const Finished json = attile_command({"check", "--json", "--dtype", "float32", path("wrong.json"), path("good.json")});
+  const Finished json =
+      attile_command({"check", "--json", "--dtype", "float32", path("wrong.json"), path("good.json")});
   CHECK(json.code == 1);
   const Json parsed = Json::parse(json.out);
   CHECK(parsed["passed"] == 1);
@@ -79,12 +80,12 @@ TEST_CASE("check tells a wrong expectation, a bad file and a good one apart") {
   CHECK(parsed["cases"][1]["dtypes"]["float32"]["worst_error_in_tolerances"] == 0.0);
 }
 
-TEST_CASE("check runs legal schedules by the hundred") {
+TEST_CASE("check takes a schedule and refuses wrong words") {
   const ScratchPlace place;
-  write_text(place / "tiny.json", tiny_case("", R"({"o": [[[[3]]]]})"));
   const std::string schedule = (place / "s.yaml").string();
   write_text(schedule, "lanes: positions\ntile_rows: 2\ntile_keys: 32\n");
-  const Finished f = attile_command({"check", "--schedule", schedule, "--dtype", "float32", case_path("case-04-causal-nq5-nk2")});
+  const Finished f =
+      attile_command({"check", "--schedule", schedule, "--dtype", "float32", case_path("case-04-causal-nq5-nk2")});
   INFO(text_of(f));
   CHECK(f.code == 0);
   CHECK(attile_command({"check"}).code == 2);
@@ -92,7 +93,8 @@ TEST_CASE("check runs legal schedules by the hundred") {
 }
 
 TEST_CASE("emit prints every stage of this build, the same each time") {
-  const std::vector<std::pair<std::string, std::string>> stages = {{"algorithm", "running_max"}, {"ir", "attention"}, {"llvm", "define"}, {"asm", "vfmadd"}};
+  const std::vector<std::pair<std::string, std::string>> stages = {
+      {"algorithm", "running_max"}, {"ir", "attention"}, {"llvm", "define"}, {"asm", "vfmadd"}};
   for (const auto& [stage, text] : stages)
     for (const char* target : {"x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "host"}) {
       const std::vector<std::string> words{"emit", "--stage", stage, "--target", target, "--causal"};
@@ -111,7 +113,8 @@ TEST_CASE("emit prints every stage of this build, the same each time") {
 TEST_CASE("emit shows the passes and writes files") {
   const Finished all = attile_command({"emit", "--pass", "all", "--lse"});
   CHECK(all.code == 0);
-  for (const char* pass : {"after tile_loops", "after place", "after fuse"}) CHECK_THAT(all.out, ContainsSubstring(pass));
+  for (const char* pass : {"after tile_loops", "after place", "after fuse"})
+    CHECK_THAT(all.out, ContainsSubstring(pass));
   const Finished one = attile_command({"emit", "--pass", "place"});
   CHECK_THAT(one.out, ContainsSubstring("after place") && !ContainsSubstring("after fuse"));
   const ScratchPlace place;
@@ -122,7 +125,8 @@ TEST_CASE("emit shows the passes and writes files") {
 
 TEST_CASE("emit refuses what this build has not, and what nobody has") {
   const std::vector<std::pair<std::vector<std::string>, int>> wrong = {
-      {{"--stage", "cuda"}, 1}, {{"--stage", "ptx"}, 1}, {{"--stage", "sass"}, 1}, {{"--target", "sm_90"}, 1}, {{"--stage", "wasm"}, 2}, {{"--target", "z80"}, 2}, {{"--pass", "hope"}, 2}, {{"--stge", "ir"}, 2}};
+      {{"--stage", "cuda"}, 1}, {{"--stage", "ptx"}, 1},  {{"--stage", "sass"}, 1}, {{"--target", "sm_90"}, 1},
+      {{"--stage", "wasm"}, 2}, {{"--target", "z80"}, 2}, {{"--pass", "hope"}, 2},  {{"--stge", "ir"}, 2}};
   for (const auto& [words, code] : wrong) {
     std::vector<std::string> all{"emit"};
     all.insert(all.end(), words.begin(), words.end());
@@ -153,7 +157,9 @@ TEST_CASE("explain shows what a schedule needs and why it is refused") {
 TEST_CASE("bench writes the product of its lists as a table, JSON and CSV") {
   const ScratchPlace place;
   const std::string json_file = (place / "b.json").string(), csv_file = (place / "b.csv").string();
-  const Finished f = attile_command({"bench", "--seqlen-q", "16,48", "--heads", "2", "--head-dim", "32", "--dtype", "float32,bfloat16", "--causal", "false,true", "--threads", "1", "--repeat", "2", "--json", json_file, "--csv", csv_file});
+  const Finished f = attile_command({"bench", "--seqlen-q", "16,48", "--heads", "2", "--head-dim", "32", "--dtype",
+                                     "float32,bfloat16", "--causal", "false,true", "--threads", "1", "--repeat", "2",
+                                     "--json", json_file, "--csv", csv_file});
   INFO(text_of(f));
   REQUIRE(f.code == 0);
   const Json json = Json::parse(read_text(json_file));
@@ -180,25 +186,29 @@ TEST_CASE("cache warms from a list, lists, verifies and clears") {
   const Finished cold = attile_command({"cache", "warm", list}, variables);
   INFO(text_of(cold));
   REQUIRE(cold.code == 0);
-  CHECK_THAT(cold.out, ContainsSubstring("2 kernels, 2 built"));
-  CHECK_THAT(attile_command({"cache", "warm", list}, variables).out, ContainsSubstring("2 kernels, 0 built"));
-  const Finished run = attile_command({"run", "--head-dim", "32", "--causal", "--seqlen-q", "64", "--repeat", "1", "--json"}, variables);
+  CHECK_THAT(cold.out, ContainsSubstring("2 problems, 2 built"));
+  CHECK_THAT(attile_command({"cache", "warm", list}, variables).out, ContainsSubstring("2 problems, 0 built"));
+  const Finished run =
+      attile_command({"run", "--head-dim", "32", "--causal", "--seqlen-q", "64", "--repeat", "1", "--json"}, variables);
   CHECK(Json::parse(run.out)["kernel"]["from_disk"] == true);
 
   const Json listed = Json::parse(attile_command({"cache", "list", "--json"}, variables).out);
-  REQUIRE(listed["entries"].size() == 2);
+  const std::size_t entries = listed["entries"].size();  // a problem may need several kernels
+  REQUIRE(entries >= 2);
   CHECK(listed["entries"][0]["bytes"].get<int>() > 0);
-  CHECK_THAT(attile_command({"cache", "list"}, variables).out, ContainsSubstring("2 kernels"));
+  CHECK_THAT(attile_command({"cache", "list"}, variables).out, ContainsSubstring(std::to_string(entries) + " kernels"));
   CHECK(attile_command({"cache", "verify"}, variables).code == 0);
 
-  const fs::path object = fs::path(listed["folder"].get<std::string>()) / listed["entries"][0]["name"].get<std::string>() / "kernel.o";
+  const fs::path object =
+      fs::path(listed["folder"].get<std::string>()) / listed["entries"][0]["name"].get<std::string>() / "kernel.o";
   write_text(object, "damaged");
   const Finished damaged = attile_command({"cache", "verify"}, variables);
   INFO(text_of(damaged));
   CHECK(damaged.code == 1);
   CHECK_THAT(damaged.out, ContainsSubstring("1 damaged"));
   CHECK(attile_command({"cache", "verify"}, variables).code == 0);
-  CHECK_THAT(attile_command({"cache", "clear"}, variables).out, ContainsSubstring("1 kernels removed"));
+  CHECK_THAT(attile_command({"cache", "clear"}, variables).out,
+             ContainsSubstring(std::to_string(entries - 1) + " kernels removed"));
   CHECK(Json::parse(attile_command({"cache", "list", "--json"}, variables).out)["entries"].empty());
 }
 
@@ -221,7 +231,8 @@ TEST_CASE("doctor tells what is here, and what is missing with the fix") {
   const Finished f = attile_command({"doctor"});
   INFO(text_of(f));
   CHECK(f.code == 0);
-  CHECK_THAT(f.out, ContainsSubstring("CPU: ok") && ContainsSubstring("LLVM module: ok") && ContainsSubstring("not in this build") && ContainsSubstring("ATTILE_CACHE_DIR"));
+  CHECK_THAT(f.out, ContainsSubstring("CPU: ok") && ContainsSubstring("LLVM module: ok") &&
+                        ContainsSubstring("not in this build") && ContainsSubstring("ATTILE_CACHE_DIR"));
   const Json json = Json::parse(attile_command({"doctor", "--json"}).out);
   CHECK(json["usable"] == true);
   CHECK(json["parts"]["LLVM module"]["ok"] == true);
@@ -229,7 +240,8 @@ TEST_CASE("doctor tells what is here, and what is missing with the fix") {
 
   const Finished missing = attile_command({"doctor"}, {{"ATTILE_LLVM_MODULE", "/no/such/module.so"}});
   CHECK(missing.code == 1);
-  CHECK_THAT(missing.out, ContainsSubstring("LLVM module: NOT USABLE") && ContainsSubstring("/no/such/module.so") && ContainsSubstring("fix"));
+  CHECK_THAT(missing.out, ContainsSubstring("LLVM module: NOT USABLE") && ContainsSubstring("/no/such/module.so") &&
+                              ContainsSubstring("fix"));
   const Finished run = attile_command({"run", "--seqlen-q", "8"}, {{"ATTILE_LLVM_MODULE", "/no/such/module.so"}});
   CHECK(run.code == 1);
   CHECK_THAT(run.err, ContainsSubstring("/no/such/module.so"));
@@ -246,7 +258,8 @@ TEST_CASE("doctor shows a bad variable and a cache that cannot be written") {
   INFO(text_of(cache));
   CHECK(cache.code == 0);
   CHECK_THAT(cache.out, ContainsSubstring("kernel cache: limited"));
-  const Finished run = attile_command({"run", "--seqlen-q", "8", "--heads", "1", "--repeat", "1", "--check"}, {{"ATTILE_CACHE_DIR", (place / "file").string()}});
+  const Finished run = attile_command({"run", "--seqlen-q", "8", "--heads", "1", "--repeat", "1", "--check"},
+                                      {{"ATTILE_CACHE_DIR", (place / "file").string()}});
   CHECK(run.code == 0);
   CHECK_THAT(run.err, ContainsSubstring("warning"));
 }

@@ -223,6 +223,10 @@ TEST_CASE("lowered kernels have no violation with other schedules") {
   Schedule pairs;
   pairs.bf16_dot = true;
   check_all_stages(causal_with_lse, pairs, DType::bfloat16);
+  Schedule keys_outer;
+  keys_outer.order = Order::keys_outer;
+  check_all_stages(causal_with_lse, keys_outer);
+  check_all_stages([](auto& o) { o.top_k = 8; }, keys_outer);
 }
 
 TEST_CASE("every legal schedule lowers without a violation") {
@@ -239,28 +243,78 @@ TEST_CASE("every legal schedule lowers without a violation") {
 }
 
 TEST_CASE("standard attention has no violation") {
-  const StandardAttention s = standard_attention(false);
-  for (const Algorithm& a : {s.scores, s.probabilities, s.output}) {
-    Lowered l{a, problem_for(a), {}};
-    CAPTURE(to_string(a));
-    CHECK_NOTHROW(l.run());
+  for (const bool hidden : {false, true}) {
+    const StandardAttention s = standard_attention(hidden);
+    for (const Algorithm& a : {s.scores, s.probabilities, s.output}) {
+      Lowered l{a, problem_for(a), {}};
+      CAPTURE(to_string(a));
+      CHECK_NOTHROW(l.run());
+    }
   }
+}
+
+TEST_CASE("an output at every position is refused where a sequence does not have every position") {
+  Lowered l{standard_attention(true).scores, {}, {}};
+  l.algorithm.lengths = Lengths::used;
+  l.problem = problem_for(l.algorithm);
+  CHECK_THROWS_WITH(l.run(), ContainsSubstring("needs dense lengths"));
+}
+
+void check_found(const Lowered& good, const Fault& fault) {
+  Kernel kernel = good.after.at(fault.stage);
+  REQUIRE(verify(kernel, fault.stage).empty());
+  fault.plant(kernel);
+  const std::vector<std::string> violations = verify(kernel, fault.stage);
+  bool found = false;
+  for (const std::string& v : violations)
+    found |= v.find(fault.rule) != std::string::npos && v.find(std::string("in `") + fault.shown) != std::string::npos;
+  CAPTURE(fault.what, violations);
+  CHECK(found);
 }
 
 TEST_CASE("each planted fault is found and its op is shown") {
   const Lowered good = lowered(causal_with_lse);
-  for (const Fault& fault : faults()) {
-    Kernel kernel = good.after.at(fault.stage);
-    REQUIRE(verify(kernel, fault.stage).empty());
-    fault.plant(kernel);
-    const std::vector<std::string> violations = verify(kernel, fault.stage);
-    bool found = false;
-    for (const std::string& v : violations)
-      found |=
-          v.find(fault.rule) != std::string::npos && v.find(std::string("in `") + fault.shown) != std::string::npos;
-    CAPTURE(fault.what, violations);
-    CHECK(found);
-  }
+  for (const Fault& fault : faults()) check_found(good, fault);
+}
+
+TEST_CASE("faults with states that pass through the workspace are found") {
+  Schedule schedule;
+  schedule.order = Order::keys_outer;
+  const Lowered good = lowered(causal_with_lse, schedule);
+  const Fault list[] = {
+      {"a state is not saved at the start", "tile_loops", [](Kernel& k) { remove<Save>(k.body); }, "'m' was never saved",
+       "restore m"},
+      {"a state is not saved after the panels", "tile_loops", [](Kernel& k) { remove<Save>(k.body, 5); },
+       "'o' is not saved after it", "loop panels"},
+      {"a state is not restored", "tile_loops", [](Kernel& k) { remove<Restore>(k.body, 1); },
+       "'l' is carried but not defined", "loop panels"},
+      {"a state is saved outside a row tile", "place",
+       [](Kernel& k) { op<Loop>(k.body, 1).body.push_back({Save{k.find("m")}}); }, "outside a loop over row tiles",
+       "save m"},
+      {"a tile of the stream is saved", "tile_loops", [](Kernel& k) { op<Save>(k.body).state = k.find("s"); },
+       "'s' is no state", "save s"},
+  };
+  for (const Fault& fault : list) check_found(good, fault);
+}
+
+TEST_CASE("faults with outputs at hidden positions are found") {
+  Lowered good{standard_attention(true).scores, {}, {}};
+  good.problem = problem_for(good.algorithm);
+  good.run();
+  const Fault list[] = {
+      {"a hidden panel writes nothing", "split_ranges", [](Kernel& k) { split(k).hidden.clear(); },
+       "'s' stays unwritten where the panel is hidden", "store s"},
+      {"hidden tiles are passed over", "split_ranges",
+       [](Kernel& k) { op<Loop>(k.body).skip_unless = split(k).predicate; },
+       "'s' stays unwritten where the whole tile is hidden", "store s"},
+      {"a hidden output is 1", "split_ranges", [](Kernel& k) { op<Map>(split(k).hidden).expr = constant(1); },
+       "a hidden output is not 0", "store s"},
+      {"a hidden panel changes a state", "split_ranges",
+       [](Kernel& k) { split(k).hidden.push_back({Fill{k.find("top"), 0}}); }, "more than write zeros", "fill top"},
+      {"a hidden position holds its score", "split_ranges", [](Kernel& k) { remove<Mask>(split(k).masked, 1); },
+       "'s2' is not 0 at hidden positions", "store s"},
+  };
+  for (const Fault& fault : list) check_found(good, fault);
 }
 
 TEST_CASE("violations are thrown together as an internal error") {

@@ -77,11 +77,9 @@ void Call::put_operands(DType dtype) {
 void Call::put_outputs(DType dtype) {
   for (const OutputDecl& o : algorithm_.outputs) {
     std::vector<std::int64_t> shape;
-    for (const Dim& d : {batch, head, query, key, value_dim, slot}) {
-      if (std::find(o.value->dims.begin(), o.value->dims.end(), d) == o.value->dims.end()) continue;
+    for (const Dim& d : o.value->dims)
       shape.push_back(d == batch ? sizes_.batches : d == head ? sizes_.heads : d == query ? sizes_.rows
                       : d == key ? sizes_.keys : d == slot ? selection_count(algorithm_) : sizes_.value_dim);
-    }
     put(o.name, o.kind == Kind::integer ? DType::int32 : o.name == "o" ? dtype : DType::float32, shape, {0});
   }
 }

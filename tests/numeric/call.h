@@ -33,8 +33,9 @@ class Call {
   const Algorithm& algorithm() const { return algorithm_; }
   Problem problem() const { return problem_of(algorithm_, arguments()); }
 
-  // A tensor with the values of the list, row-major; one value fills it. A negative `batches` keeps q's.
+  // A tensor with the values of the list, row-major; one value fills it.
   Call& put(const std::string& name, DType dtype, std::vector<std::int64_t> shape, const Values& values);
+  void forget(const std::string& name) { tensors_.erase(name); }
   // The same values under other strides (row-major when empty), the first element `shift` elements past a page border.
   void lay(const std::string& name, std::vector<std::int64_t> strides, int shift = 0);
   // As it is passed; changing it changes the call (a stride of 0, say), not the memory.

@@ -75,6 +75,7 @@ Schedule draw_schedule(Draw& d, const ProblemCase& c, const Target& t) {
     s.pack_ahead = d.chance(2);
   }
   if (!s.pack_ahead && c.options.top_k == 0 && d.chance(5)) s.splits = static_cast<int>(d.of<std::int64_t>({2, 3, 7}));
+  if (s.lanes == Lanes::rows && s.splits == 1 && !s.pack_ahead && d.chance(2)) s.order = Order::keys_outer;
   return s;
 }
 

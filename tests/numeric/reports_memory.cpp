@@ -113,6 +113,7 @@ TEST_CASE("expanded keys and values give the bits of their copies", "[C28]") {
   for (const std::int64_t d : {64, 512})
     for (const DType type : all_types)
       for (const std::int64_t keys : {33, 64, 65, 97}) {
+        if (d == 512 && type != DType::float32) continue;
         const Sizes sizes{.batches = 3, .heads = 8, .rows = 20, .keys = keys, .head_dim = d};
         Call call(AttentionOptions{}, sizes, type);
         Call copy = call;

@@ -49,6 +49,9 @@ Algorithm unheard_of(double number) {
   return attention(with([&](AttentionOptions& o) { o.score_mod = [number](const Expr& s) { return s + number; }; }));
 }
 
+// The functions that a call's kernel consists of, each compiled for itself.
+std::size_t parts_of(const Call& call) { return Kernel::get(call.algorithm(), call.problem()).program().kernels.size(); }
+
 }  // namespace
 
 TEST_CASE("1473 ragged causal batches each return in time and agree with the reference", "[C37]") {
@@ -144,7 +147,7 @@ TEST_CASE("32 threads that make the first call together build one kernel and are
       for (std::thread& t : threads) t.join();
       expect(wrong == 0, std::to_string(int{wrong}) + " of 32 threads had wrong results");
       const auto builds = kernel_cache()->stats().builds;
-      expect(builds == 1, std::to_string(builds) + " kernels were built");
+      expect(builds == parts_of(model), std::to_string(builds) + " kernels were built instead of " + std::to_string(parts_of(model)));
     };
     CHECK(run_in_child(body) == 0);
   }
@@ -166,7 +169,8 @@ TEST_CASE("32 threads with a kernel each are all right, and each is built once",
             });
           for (std::thread& t : threads) t.join();
           expect(wrong == 0, "wrong results");
-          expect(kernel_cache()->stats().builds == 32, "not one build a kernel");
+          const Call model(unheard_of(100), {.heads = 2, .rows = 9, .keys = 30, .head_dim = 8});
+          expect(kernel_cache()->stats().builds == 32 * parts_of(model), "not one build a kernel");
         }) == 0);
 }
 
