@@ -83,7 +83,7 @@ std::vector<bool> undecided_rows(const AttentionCall& call, const EvaluateInputs
   const auto slots = static_cast<std::size_t>(options.top_k);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const double last = values[r * slots + slots - 2], next = values[r * slots + slots - 1];
-    undecided[r] = std::isfinite(next) && last - next < 1e-5 * (1 + std::fabs(last)) && last != next;
+    undecided[r] = std::isfinite(next) && last - next < 1e-5 * (1 + std::fabs(last));
   }
   return undecided;
 }

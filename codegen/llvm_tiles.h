@@ -23,9 +23,6 @@ Val load_widened(Function& f, DType type, const Val& address, int lanes);
 // Stores float32 lanes as `type`, rounded to nearest even.
 void store_narrowed(Function& f, DType type, const Val& value, const Val& address);
 
-// Rows of one vector each → columns; rows.size() is a power of two and the lane count.
-std::vector<Val> transpose(Function& f, std::vector<Val> rows);
-
 // void (ptr table, ptr dst): `count` rows, whose addresses stand in `table`, of `cols` elements each, written as
 // dst[col·pitch + row]. pairs: the unit is two neighbouring elements of 16 bits (an odd last one is followed by 0).
 std::string pack_rows_function(Module& m, DType type, int count, std::int64_t cols, int pitch, bool pairs);
