@@ -147,15 +147,35 @@ static std::string raw_type(DType type) {
 }
 
 Val FrameEnvironment::load_lanes(DType type, const Val& base, const Val& offsets) {
-  const int lanes = lanes_of(offsets.type);
+  if (is_vector(offsets.type)) return decoded(f_, type, gathered(type, base, offsets));
   const std::string raw = raw_type(type);
-  const int align = static_cast<int>(size_of(type));
-  if (lanes == 1) return decoded(f_, type, f_.load(raw, f_.gep(raw, base, offsets), align));
+  return decoded(f_, type, f_.load(raw, f_.gep(raw, base, offsets), static_cast<int>(size_of(type))));
+}
+Val FrameEnvironment::gathered(DType type, const Val& base, const Val& offsets) {
+  const int lanes = lanes_of(offsets.type), align = static_cast<int>(size_of(type));
+  const std::string raw = raw_type(type);
   const Val addresses = f_.emit(vector_of(lanes, "ptr"), fmt::format("getelementptr {}, ptr {}, {} {}", raw, base.name, offsets.type, offsets.name));
   const std::string suffix = raw == "float" ? "f32" : raw == "half" ? "f16" : raw;
-  const Val loaded = f_.call(vector_of(lanes, raw), fmt::format("llvm.masked.gather.v{}{}.v{}p0", lanes, suffix, lanes),
-                             {addresses, i32(align), splat_constant(Val{"true", "i1"}, lanes), {"poison", vector_of(lanes, raw)}});
-  return decoded(f_, type, loaded);
+  return f_.call(vector_of(lanes, raw), fmt::format("llvm.masked.gather.v{}{}.v{}p0", lanes, suffix, lanes),
+                 {addresses, i32(align), splat_constant(Val{"true", "i1"}, lanes), {"poison", vector_of(lanes, raw)}});
+}
+
+// Lanes that count up along a dim: one load where the tensor's elements are neighbours there, which only the call
+// knows.
+Val FrameEnvironment::load_run(const std::string& tensor, const Val& rest, const Val& first, const Val& lanes, const Val& stride) {
+  const DType type = frame_.dtype(tensor);
+  const Val base = frame_.args.data(tensor);
+  const int count = lanes_of(lanes.type);
+  const std::string raw = raw_type(type);
+  const Var loaded = f_.variable(vector_of(count, raw));
+  f_.if_else(
+      f_.compare("icmp eq", stride, i64(1)),
+      [&] { f_.set(loaded, f_.load(loaded.type, f_.gep(raw, base, f_.add(rest, first)), static_cast<int>(size_of(type)))); },
+      [&] {
+        const Val steps = f_.binary("mul", f_.cast("sext", lanes, vector_of(count, "i64")), f_.splat(stride, count));
+        f_.set(loaded, gathered(type, base, f_.binary("add", steps, f_.splat(rest, count))));
+      });
+  return decoded(f_, type, f_.get(loaded));
 }
 
 // Indices that are not a dim's own index may lie outside: those lanes read element 0 and then get `outside`.
@@ -163,6 +183,7 @@ Values FrameEnvironment::element(const Node& node, const std::vector<Values>& at
   const Dims& dims = frame_.dims_of(node.name);
   const bool packed = is_packed(dims, frame_.context.algorithm);
   Values offset{i64(0)}, inside;
+  Val run, run_lanes, run_stride;   // lanes that are neighbours along one dim, left out of `offset`
   bool guarded = false;
   const auto wide = [&](const Values& x) {
     Values out;
@@ -197,9 +218,22 @@ Values FrameEnvironment::element(const Node& node, const std::vector<Values>& at
     }
     if (packed && dims[i] == query) index = combine(index, {frame_.at.row_start}, "add");
     if (packed && dims[i] == key) index = combine(index, {frame_.at.position_start}, "add");
-    offset = combine(offset, combine(index, {frame_.args.stride(node.name, static_cast<int>(i))}, "mul"), "add");
+    const Val stride = frame_.args.stride(node.name, static_cast<int>(i));
+    const Val first = own ? first_lane(dims[i]) : Val{};
+    if (!first.empty() && index.size() == 1 && is_vector(index.front().type)) {
+      run = packed && dims[i] == key ? f_.add(first, frame_.at.position_start) : first;
+      run_lanes = index.front(), run_stride = stride;
+      continue;
+    }
+    offset = combine(offset, combine(index, {stride}, "mul"), "add");
   }
   Values loaded;
+  if (!run.empty() && is_uniform(offset)) {
+    loaded.push_back(load_run(node.name, offset.front(), run, run_lanes, run_stride));
+    offset.clear();
+  } else if (!run.empty()) {
+    offset = combine(offset, combine({run_lanes}, {run_stride}, "mul"), "add");
+  }
   for (const Val& v : offset) loaded.push_back(load_lanes(frame_.dtype(node.name), frame_.args.data(node.name), v));
   if (!guarded) return loaded;
   if (is_uniform(inside) && !is_uniform(loaded)) inside = Values(loaded.size(), inside.front());

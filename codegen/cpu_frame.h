@@ -98,6 +98,8 @@ class FrameEnvironment : public Environment {
  protected:
   // Vector width and registers of a value that varies along the lanes.
   virtual int width() const = 0;
+  // The index of `dim` in the first lane, if it counts up by one from lane to lane and no lane is made up; else empty.
+  virtual Val first_lane(const Dim&) { return {}; }
 
   Frame& frame_;
   Function& f_;
@@ -105,6 +107,8 @@ class FrameEnvironment : public Environment {
 
  private:
   Val load_lanes(DType type, const Val& base, const Val& offsets);
+  Val gathered(DType type, const Val& base, const Val& offsets);
+  Val load_run(const std::string& tensor, const Val& rest, const Val& first, const Val& lanes, const Val& stride);
 };
 
 }  // namespace attile::llvm_text

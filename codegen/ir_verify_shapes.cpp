@@ -140,6 +140,12 @@ void expect_element(Findings& f, const Stmt& s, Value v, Element element) {
     f.add(s, fmt::format("the element type of '{}' does not go with its layout", f.kernel[v].name));
 }
 
+// A product that reads the stream where it lies multiplies floats, or pairs of bf16 as they are.
+Element operand_element(const Findings& f, const Family& family, Value streamed) {
+  const bool bf16 = family.kind == MmaKind::stream && f.kernel[streamed].element == Element::bf16;
+  return bf16 ? Element::bf16 : family.operand;
+}
+
 void check_layouts(Findings& f) {
   each<ScoreMma>(f, [&](const Stmt& s, const ScoreMma& op) {
     const Family* family = family_of(f.kernel[op.b].layout);
@@ -147,7 +153,7 @@ void check_layouts(Findings& f) {
       return f.add(s, fmt::format("no product of scores reads '{}' in its layout", f.kernel[op.b].name));
     expect_layout(f, s, op.a, family->score_rows);
     expect_layout(f, s, op.dst, family->result);
-    for (const Value v : {op.a, op.b}) expect_element(f, s, v, family->operand);
+    for (const Value v : {op.a, op.b}) expect_element(f, s, v, operand_element(f, *family, op.b));
   });
   each<SumMma>(f, [&](const Stmt& s, const SumMma& op) {
     const Family* family = family_of(f.kernel[op.v].layout);
@@ -155,7 +161,7 @@ void check_layouts(Findings& f) {
       return f.add(s, fmt::format("no sum of weighted rows reads '{}' in its layout", f.kernel[op.v].name));
     expect_layout(f, s, op.p, family->weights);
     expect_layout(f, s, op.acc, family->result);
-    for (const Value v : {op.p, op.v}) expect_element(f, s, v, family->operand);
+    for (const Value v : {op.p, op.v}) expect_element(f, s, v, operand_element(f, *family, op.v));
   });
 }
 

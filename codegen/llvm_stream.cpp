@@ -3,168 +3,352 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace attile::llvm_text {
 namespace {
+
+using Join = std::function<Val(const Val&, const Val&)>;
 
 const Val arg(const char* name, const char* type) { return {name, type}; }
 std::string_view short_name(DType type) {
   return type == DType::float32 ? "f32" : type == DType::bfloat16 ? "bf16" : "f16";
 }
-
-// Elements [col, col + width) of a row of `cols`; those past the end read as 0 and are not touched.
-Val load_columns(Function& f, const StreamShape& shape, DType type, const Val& row, std::int64_t col, std::int64_t cols) {
-  const std::int64_t bytes = static_cast<std::int64_t>(size_of(type));
-  const Val at = f.byte_offset(row, col * bytes);
-  const int valid = static_cast<int>(std::min<std::int64_t>(shape.width, cols - col));
-  if (valid == shape.width) return load_widened(f, type, at, shape.width);
-  const std::string raw = type == DType::float32 ? "float" : type == DType::bfloat16 ? "i16" : "half";
-  const std::string suffix = type == DType::float32 ? "f32" : type == DType::bfloat16 ? "i16" : "f16";
-  std::string mask = "<";
-  for (int i = 0; i < shape.width; ++i) mask += fmt::format("{}i1 {}", i ? ", " : "", i < valid ? "true" : "false");
-  const std::string vec = vector_of(shape.width, raw);
-  const Val loaded = f.call(vec, fmt::format("llvm.masked.load.v{}{}.p0", shape.width, suffix),
-                            {at, i32(bytes), {mask + ">", vector_of(shape.width, "i1")}, {"zeroinitializer", vec}});
-  const std::string floats = vector_of(shape.width, "float");
-  if (type == DType::float32) return loaded;
-  if (type == DType::float16) return f.cast("fpext", loaded, floats);
-  const Val wide = f.cast("zext", loaded, vector_of(shape.width, "i32"));
-  return f.cast("bitcast", f.binary("shl", wide, splat_constant(i32(16), shape.width)), floats);
+std::string raw_type(DType type) {
+  return type == DType::float32 ? "float" : type == DType::bfloat16 ? "i16" : "half";
 }
 
-// Lane sums of `x.size()` vectors (a power of two ≤ width) as one vector of that many lanes: halves are folded
-// together pairwise, so that each step halves the number of vectors, then of lanes.
-Val sum_lanes(Function& f, std::vector<Val> x) {
-  const int width = lanes_of(x.front().type);
-  const int count = static_cast<int>(x.size());
-  int group = width;   // lanes that belong to one sum
-  while (x.size() > 1) {
-    std::vector<int> low, high;
-    std::vector<Val> next;
-    for (int half = 0, sums = width / group; half < 2; ++half) {
-      std::vector<int>& mask = half == 0 ? low : high;
-      for (int source = 0; source < 2; ++source)
-        for (int s = 0; s < sums; ++s)
-          for (int lane = 0; lane < group / 2; ++lane) mask.push_back(source * width + s * group + half * group / 2 + lane);
-    }
-    for (std::size_t i = 0; i < x.size() / 2; ++i) {
-      const Val &a = x[i], &b = x[i + x.size() / 2];
-      next.push_back(f.binary("fadd", f.shuffle(a, b, low), f.shuffle(a, b, high)));
-    }
-    x = std::move(next);
-    group /= 2;
+// Elements [col, col + lanes) of a row of `cols` as they are; those past the end read as 0 and are not touched.
+Val load_raw(Function& f, DType type, const Val& row, std::int64_t col, std::int64_t cols, int lanes) {
+  const std::int64_t bytes = static_cast<std::int64_t>(size_of(type));
+  const Val at = f.byte_offset(row, col * bytes);
+  const std::string raw = raw_type(type), vec = vector_of(lanes, raw);
+  const int valid = static_cast<int>(std::min<std::int64_t>(lanes, cols - col));
+  if (valid == lanes) return f.load(vec, at, static_cast<int>(bytes));
+  const std::string suffix = raw == "float" ? "f32" : raw == "half" ? "f16" : raw;
+  std::string mask = "<";
+  for (int i = 0; i < lanes; ++i) mask += fmt::format("{}i1 {}", i ? ", " : "", i < valid ? "true" : "false");
+  return f.call(vec, fmt::format("llvm.masked.load.v{}{}.p0", lanes, suffix),
+                {at, i32(bytes), {mask + ">", vector_of(lanes, "i1")}, {"zeroinitializer", vec}});
+}
+Val widened(Function& f, DType type, const Val& raw) {
+  const int lanes = lanes_of(raw.type);
+  const std::string floats = vector_of(lanes, "float");
+  if (type == DType::float32) return raw;
+  if (type == DType::float16) return f.cast("fpext", raw, floats);
+  const Val wide = f.cast("zext", raw, vector_of(lanes, "i32"));
+  return f.cast("bitcast", f.binary("shl", wide, splat_constant(i32(16), lanes)), floats);
+}
+
+Val dot_pairs(Function& f, const Val& sum, const Val& a, const Val& b) {
+  const int lanes = 2 * lanes_of(sum.type);
+  const std::string pairs = vector_of(lanes, "bfloat");
+  return f.call(sum.type, fmt::format("llvm.x86.avx512bf16.dpbf16ps.{}", lanes * 16), {sum, f.cast("bitcast", a, pairs), f.cast("bitcast", b, pairs)});
+}
+
+// The first line of each 512 bytes: enough for the chip's own prefetcher to follow across pages. Asking for every
+// line is slower, since the few misses that a core tracks are then all taken.
+void fetch_ahead(Function& f, const Val& address, std::int64_t bytes) {
+  f.module().declarations.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
+  for (std::int64_t at = 0; at < bytes; at += 512)   // a read, into the second level, of data
+    f.call_void("llvm.prefetch.p0", {f.byte_offset(address, at), i32(0), i32(2), i32(1)});
+}
+
+// Lanes with bit `step` clear take a's, the others b's: of themselves and of their partner across that bit.
+Val fold_step(Function& f, const Val& a, const Val& b, int step, const Join& join) {
+  const int width = lanes_of(a.type);
+  std::vector<int> own, partner;
+  for (int lane = 0; lane < width; ++lane) {
+    const int source = lane & step ? width : 0;
+    own.push_back(source + lane);
+    partner.push_back(source + (lane ^ step));
   }
-  Val total = x.front();
-  for (int distance = group / 2; distance > 0; distance /= 2) {
-    std::vector<int> mask;
-    for (int lane = 0; lane < width; ++lane) mask.push_back(lane ^ distance);
-    total = f.binary("fadd", total, f.shuffle(total, total, mask));
+  return join(f.shuffle(a, b, own), f.shuffle(a, b, partner));
+}
+
+Join adding(Function& f) {
+  return [&f](const Val& a, const Val& b) { return f.binary("fadd", a, b); };
+}
+
+std::string signature(const std::string& name, const char* parameters) {
+  return fmt::format("internal void @{}({}, ptr %ahead, i64 %ahead_stride) noinline", name, parameters);
+}
+std::string name_of(const char* what, const StreamProduct& p) {
+  return fmt::format("{}_{}{}_rows{}_cols{}_ahead{}", what, short_name(p.type), p.shape.pairs ? "_pairs" : "", p.rows, p.cols, p.ahead_bytes);
+}
+
+class Score {
+ public:
+  Score(Function& f, const StreamProduct& p) : f_(f), p_(p), lanes_(p.shape.width * (p.shape.pairs ? 2 : 1)), keys_(p.shape.width / p.rows) {}
+
+  // First the sums of each key, those of its rows folded into one vector; these are then folded key by key. The
+  // first loop is short, so that the chip's prefetcher sees few places that read.
+  void run() {
+    if (vectors() * p_.rows <= p_.shape.registers / 2)
+      for (int r = 0; r < p_.rows; ++r)
+        for (std::int64_t v = 0; v < vectors(); ++v) q_.push_back(load_q(r, i64(v * p_.shape.width)));
+    const int together = q_.empty() ? 2 : 1;   // q is read again and again: then for two keys at once
+    const Val n = arg("%n", "i64");
+    const Var next = f_.variable("ptr"), ahead = f_.variable("ptr");
+    f_.set(next, arg("%k", "ptr"));
+    f_.set(ahead, arg("%ahead", "ptr"));
+    f_.loop(i64(0), n, together, [&](Val j) {
+      std::vector<Val> keys;
+      for (int key = 0; key < together; ++key) {
+        fetch_ahead(f_, advanced(ahead, arg("%ahead_stride", "i64")), p_.ahead_bytes);
+        keys.push_back(key == 0 ? f_.get(next) : f_.select(f_.compare("icmp slt", f_.add(j, i64(key)), n), f_.get(next), keys.front()));
+        advanced(next, arg("%stride", "i64"));
+      }
+      std::vector<Val> sums = sums_of(keys);
+      for (int key = 0; key < together; ++key) {
+        const auto first = sums.begin() + key * p_.rows;
+        f_.store(folded({first, first + p_.rows}, p_.shape.width / 2), waiting(f_.add(j, i64(key))), p_.shape.width * 4);
+      }
+    });
+    f_.loop(i64(0), n, keys_, [&](Val j) {
+      std::vector<Val> keys;
+      for (int key = 0; key < keys_; ++key) keys.push_back(f_.load(zero().type, waiting(f_.add(j, i64(key))), p_.shape.width * 4));
+      store(folded(std::move(keys), keys_ / 2), j);
+    });
   }
-  // Sum number i now fills the lanes of some group; its place follows from the order of folding.
-  std::vector<int> mask(static_cast<std::size_t>(count));
-  std::vector<std::vector<int>> held;
-  for (int i = 0; i < count; ++i) held.push_back({i});
-  while (held.size() > 1) {
-    std::vector<std::vector<int>> next;
-    for (std::size_t i = 0; i < held.size() / 2; ++i) {
-      std::vector<int> both = held[i];
-      both.insert(both.end(), held[i + held.size() / 2].begin(), held[i + held.size() / 2].end());
-      next.push_back(std::move(both));
+
+ private:
+  std::int64_t vectors() const { return (p_.cols + lanes_ - 1) / lanes_; }
+  Val load_q(int row, const Val& word) {
+    const std::string type = p_.shape.pairs ? vector_of(lanes_, "i16") : vector_of(lanes_, "float");
+    return f_.load(type, f_.gep("float", arg("%q", "ptr"), f_.add(i64(row * p_.shape.padded(p_.cols)), word)), p_.shape.width * 4);
+  }
+  Val zero() const { return {"zeroinitializer", vector_of(p_.shape.width, "float")}; }
+
+  Val waiting(const Val& j) { return f_.gep("float", arg("%folded", "ptr"), f_.mul(j, i64(p_.shape.width))); }
+  // The address before it moves on.
+  Val advanced(const Var& address, const Val& stride) {
+    const Val now = f_.get(address);
+    f_.set(address, f_.gep("i8", now, stride));
+    return now;
+  }
+
+  // The products of one vector of each key with every row, added to sums[key·rows + row].
+  void add_vector(std::vector<Val>& sums, const std::vector<Val>& keys, const std::function<Val(int)>& q) {
+    for (int r = 0; r < p_.rows; ++r) {
+      const Val x = q(r);
+      for (std::size_t key = 0; key < keys.size(); ++key) {
+        Val& sum = sums[key * static_cast<std::size_t>(p_.rows) + static_cast<std::size_t>(r)];
+        if (p_.shape.pairs) sum = dot_pairs(f_, sum.empty() ? zero() : sum, x, keys[key]);
+        else sum = sum.empty() ? f_.binary("fmul", x, keys[key]) : f_.fma(x, keys[key], sum);
+      }
     }
-    held = std::move(next);
   }
-  for (int place = 0; place < count; ++place) mask[static_cast<std::size_t>(held[0][static_cast<std::size_t>(place)])] = place * group;
-  return f.shuffle(total, total, mask);
+  std::vector<Val> vectors_of(const std::vector<Val>& rows, std::int64_t col) {
+    std::vector<Val> out;
+    for (const Val& row : rows) {
+      const Val raw = load_raw(f_, p_.type, row, col, p_.cols, lanes_);
+      out.push_back(p_.shape.pairs ? raw : widened(f_, p_.type, raw));
+    }
+    return out;
+  }
+  std::vector<Val> sums_of(const std::vector<Val>& rows) {
+    constexpr std::int64_t unrolled = 16;
+    std::vector<Val> sums(rows.size() * static_cast<std::size_t>(p_.rows));
+    const std::int64_t in_loop = vectors() <= unrolled ? 0 : p_.cols / (lanes_ * unrolled) * unrolled;
+    if (in_loop > 0) {
+      std::vector<Var> kept;
+      for (std::size_t i = 0; i < sums.size(); ++i) kept.push_back(f_.variable(zero().type)), f_.set(kept.back(), zero());
+      f_.loop(i64(0), i64(in_loop), unrolled, [&](Val first) {
+        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = f_.get(kept[i]);
+        std::vector<Val> parts;
+        for (const Val& row : rows) parts.push_back(f_.gep("i8", row, f_.mul(first, i64(lanes_ * static_cast<std::int64_t>(size_of(p_.type))))));
+        for (std::int64_t v = 0; v < unrolled; ++v)
+          add_vector(sums, vectors_of(parts, v * lanes_), [&](int r) { return load_q(r, f_.mul(f_.add(first, i64(v)), i64(p_.shape.width))); });
+        for (std::size_t i = 0; i < sums.size(); ++i) f_.set(kept[i], sums[i]);
+      });
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = f_.get(kept[i]);
+    }
+    for (std::int64_t v = in_loop; v < vectors(); ++v)
+      add_vector(sums, vectors_of(rows, v * lanes_), [&](int r) {
+        return q_.empty() ? load_q(r, i64(v * p_.shape.width)) : q_[static_cast<std::size_t>(r * vectors() + v)];
+      });
+    return sums;
+  }
+  // Of rows: row r's sums end in lanes [r·keys, (r + 1)·keys). Of keys: key i of each row in lane i of those.
+  Val folded(std::vector<Val> x, int step) {
+    for (; x.size() > 1; step /= 2) {
+      std::vector<Val> next;
+      for (std::size_t i = 0; i < x.size() / 2; ++i) next.push_back(fold_step(f_, x[i], x[i + x.size() / 2], step, adding(f_)));
+      x = std::move(next);
+    }
+    return x.front();
+  }
+  void store(const Val& scores, const Val& j) {
+    for (int r = 0; r < p_.rows; ++r) {
+      std::vector<int> mask;
+      for (int key = 0; key < keys_; ++key) mask.push_back(r * keys_ + key);
+      const Val part = p_.rows == 1 ? scores : f_.shuffle(scores, scores, mask);
+      f_.store(part, f_.gep("float", arg("%s", "ptr"), f_.add(i64(r * p_.pitch), j)), 4);
+    }
+  }
+
+  Function& f_;
+  const StreamProduct& p_;
+  const int lanes_, keys_;   // elements of a vector of K; positions of a block
+  std::vector<Val> q_;       // where the registers hold it: [row][vector]
+};
+
+// One pass over the stream for some columns of V.
+class Sum {
+ public:
+  Sum(Function& f, const StreamProduct& p, std::int64_t first, int vectors) : f_(f), p_(p), first_(first), vectors_(vectors) {}
+
+  void run(bool ahead) {
+    load_sums();
+    const Val n = arg("%n", "i64");
+    row_ = f_.variable("ptr"), ahead_ = f_.variable("ptr");
+    f_.set(row_, arg("%v", "ptr"));
+    f_.set(ahead_, arg("%ahead", "ptr"));
+    const std::int64_t step = p_.shape.pairs ? 2 : 1;
+    const Val whole = step == 1 ? n : f_.binary("and", n, i64(-step));
+    f_.loop(i64(0), whole, step, [&](Val j) {
+      if (ahead) fetch(step);
+      p_.shape.pairs ? two_positions(j) : one_position(j);
+    });
+    if (step == 2) f_.if_else(f_.compare("icmp ne", whole, n), [&] { last_position(whole); });
+    store_sums();
+  }
+
+ private:
+  std::string floats() const { return vector_of(p_.shape.width, "float"); }
+  Val o_at(int r, int e) {
+    return f_.gep("float", arg("%o", "ptr"), i64(r * p_.shape.padded(p_.cols) + first_ + std::int64_t{e} * p_.shape.width));
+  }
+  void load_sums() {
+    for (int r = 0; r < p_.rows; ++r)
+      for (int e = 0; e < vectors_; ++e) {
+        sums_.push_back(f_.variable(floats()));
+        f_.set(sums_.back(), f_.load(floats(), o_at(r, e), p_.shape.width * 4));
+      }
+  }
+  void store_sums() {
+    for (int r = 0; r < p_.rows; ++r)
+      for (int e = 0; e < vectors_; ++e) f_.store(f_.get(sum(r, e)), o_at(r, e), p_.shape.width * 4);
+  }
+  const Var& sum(int r, int e) const { return sums_[static_cast<std::size_t>(r * vectors_ + e)]; }
+
+  Val next_row() {
+    const Val row = f_.get(row_);
+    f_.set(row_, f_.gep("i8", row, arg("%stride", "i64")));
+    return row;
+  }
+  void fetch(std::int64_t positions) {
+    for (std::int64_t i = 0; i < positions; ++i) {
+      fetch_ahead(f_, f_.get(ahead_), p_.ahead_bytes);
+      f_.set(ahead_, f_.gep("i8", f_.get(ahead_), arg("%ahead_stride", "i64")));
+    }
+  }
+  Val weight_at(int r, const Val& j) {
+    const Val row = f_.gep("float", arg("%p", "ptr"), i64(r * p_.pitch));
+    return f_.gep(p_.shape.pairs ? "i16" : "float", row, j);
+  }
+
+  void one_position(const Val& j) {
+    const Val row = next_row();
+    std::vector<Val> v;
+    for (int e = 0; e < vectors_; ++e)
+      v.push_back(widened(f_, p_.type, load_raw(f_, p_.type, row, first_ + std::int64_t{e} * p_.shape.width, p_.cols, p_.shape.width)));
+    for (int r = 0; r < p_.rows; ++r) {
+      const Val p = f_.splat(f_.load("float", weight_at(r, j), 4), p_.shape.width);
+      for (int e = 0; e < vectors_; ++e) f_.set(sum(r, e), f_.fma(p, v[static_cast<std::size_t>(e)], f_.get(sum(r, e))));
+    }
+  }
+  void two_positions(const Val& j) {
+    const Val a = next_row(), b = next_row();
+    multiply(interleaved(a, b), [&](int r) { return f_.load("i32", weight_at(r, j), 2); });
+  }
+  // Without a second position: it weighs 0 and so does its V, whatever the memory behind it holds.
+  void last_position(const Val& j) {
+    multiply(interleaved(next_row(), {}), [&](int r) { return f_.cast("zext", f_.load("i16", weight_at(r, j), 2), "i32"); });
+  }
+  // Vectors of pairs: column c of row a and of row b side by side.
+  std::vector<Val> interleaved(const Val& a, const Val& b) {
+    std::vector<Val> out;
+    for (int e = 0; e < vectors_; e += 2) {
+      const int count = std::min(2, vectors_ - e), lanes = count * p_.shape.width;
+      const std::int64_t col = first_ + std::int64_t{e} * p_.shape.width;
+      const Val upper = load_raw(f_, p_.type, a, col, p_.cols, lanes);
+      const Val lower = b.empty() ? Val{"zeroinitializer", upper.type} : load_raw(f_, p_.type, b, col, p_.cols, lanes);
+      for (int half = 0; half < count; ++half) {
+        std::vector<int> zip;
+        for (int i = 0; i < p_.shape.width; ++i) zip.insert(zip.end(), {half * p_.shape.width + i, lanes + half * p_.shape.width + i});
+        out.push_back(f_.shuffle(upper, lower, zip));
+      }
+    }
+    return out;
+  }
+  void multiply(const std::vector<Val>& v, const std::function<Val(int)>& weights) {
+    for (int r = 0; r < p_.rows; ++r) {
+      const Val p = f_.splat(weights(r), p_.shape.width);
+      for (int e = 0; e < vectors_; ++e) f_.set(sum(r, e), dot_pairs(f_, f_.get(sum(r, e)), v[static_cast<std::size_t>(e)], p));
+    }
+  }
+
+  Function& f_;
+  const StreamProduct& p_;
+  const std::int64_t first_;
+  const int vectors_;
+  std::vector<Var> sums_;   // [row][vector of columns]
+  Var row_, ahead_;
+};
+
+// Vectors of columns per pass of a sum of `rows` rows, of `all`: passes of one size as far as possible.
+int sum_vectors(const StreamShape& shape, int rows, std::int64_t all) {
+  const std::int64_t most = std::max(1, shape.registers * 3 / 4 / rows);
+  const std::int64_t passes = (all + most - 1) / most;
+  return static_cast<int>((all + passes - 1) / passes);
 }
 
 }  // namespace
 
-std::string stream_score_function(Module& m, const StreamShape& shape, DType type, std::int64_t depth, std::int64_t pitch) {
-  const std::string name = fmt::format("stream_score_{}_{}x{}_depth{}", short_name(type), shape.rows, shape.positions, depth);
+int StreamShape::sum_rows(std::int64_t cols) const {
+  const std::int64_t vectors = padded(cols) / width;
+  return sum_vectors(*this, most_rows, vectors) >= vectors ? most_rows : most_rows / 2;
+}
+
+std::string stream_score_function(Module& m, const StreamProduct& p) {
+  const std::string name = name_of("stream_score", p);
   if (!m.function_names.insert(name).second) return name;
-  Function f(m, fmt::format("internal void @{}(ptr noalias %q, ptr noalias %k, i64 %stride, i64 %n, ptr noalias %s) noinline", name));
-  const Val q = arg("%q", "ptr"), n = arg("%n", "i64");
-  const std::int64_t q_pitch = shape.padded(depth);
-  const std::string floats = vector_of(shape.width, "float");
-  const Val last = f.sub(n, i64(1));
-  f.loop(i64(0), n, shape.positions, [&](Val j) {
-    std::vector<Val> rows_of_k;
-    for (int p = 0; p < shape.positions; ++p) {
-      const Val position = p == 0 ? j : f.min(f.add(j, i64(p)), last);
-      rows_of_k.push_back(f.gep("i8", arg("%k", "ptr"), f.mul(position, arg("%stride", "i64"))));
-    }
-    std::vector<Val> sums(static_cast<std::size_t>(shape.rows * shape.positions));
-    for (std::int64_t d = 0; d < depth; d += shape.width) {
-      std::vector<Val> k;
-      for (const Val& row : rows_of_k) k.push_back(load_columns(f, shape, type, row, d, depth));
-      for (int r = 0; r < shape.rows; ++r) {
-        const Val x = f.load(floats, f.gep("float", q, i64(r * q_pitch + d)), shape.width * 4);
-        for (int p = 0; p < shape.positions; ++p) {
-          Val& sum = sums[static_cast<std::size_t>(r * shape.positions + p)];
-          sum = sum.empty() ? f.binary("fmul", x, k[static_cast<std::size_t>(p)]) : f.fma(x, k[static_cast<std::size_t>(p)], sum);
-        }
-      }
-    }
-    for (int r = 0; r < shape.rows; ++r) {
-      const auto first = sums.begin() + r * shape.positions;
-      const Val total = sum_lanes(f, std::vector<Val>(first, first + shape.positions));
-      f.store(total, f.gep("float", arg("%s", "ptr"), f.add(i64(r * pitch), j)), 4);
-    }
-  });
+  Function f(m, signature(name, "ptr noalias %q, ptr %k, i64 %stride, i64 %n, ptr noalias %s, ptr noalias %folded"));
+  Score(f, p).run();
   f.finish();
   return name;
 }
 
-std::string stream_sum_function(Module& m, const StreamShape& shape, DType type, std::int64_t cols, std::int64_t pitch) {
-  const std::string name = fmt::format("stream_sum_{}_{}x{}_cols{}", short_name(type), shape.rows, shape.column_vectors, cols);
+std::string stream_sum_function(Module& m, const StreamProduct& p) {
+  const std::string name = name_of("stream_sum", p);
   if (!m.function_names.insert(name).second) return name;
-  Function f(m, fmt::format("internal void @{}(ptr noalias %p, ptr noalias %v, i64 %stride, i64 %n, ptr noalias %o) noinline", name));
-  const std::int64_t o_pitch = shape.padded(cols);
-  const std::string floats = vector_of(shape.width, "float");
-  for (std::int64_t first = 0; first < o_pitch; first += std::int64_t{shape.column_vectors} * shape.width) {
-    const int vectors = static_cast<int>(std::min<std::int64_t>(shape.column_vectors, (o_pitch - first) / shape.width));
-    std::vector<Var> sums;
-    const auto o_at = [&](int r, int e) { return f.gep("float", arg("%o", "ptr"), i64(r * o_pitch + first + std::int64_t{e} * shape.width)); };
-    for (int r = 0; r < shape.rows; ++r)
-      for (int e = 0; e < vectors; ++e) {
-        sums.push_back(f.variable(floats));
-        f.set(sums.back(), f.load(floats, o_at(r, e), shape.width * 4));
-      }
-    f.loop(i64(0), arg("%n", "i64"), 1, [&](Val j) {
-      const Val row = f.gep("i8", arg("%v", "ptr"), f.mul(j, arg("%stride", "i64")));
-      std::vector<Val> v;
-      for (int e = 0; e < vectors; ++e) v.push_back(load_columns(f, shape, type, row, first + std::int64_t{e} * shape.width, cols));
-      for (int r = 0; r < shape.rows; ++r) {
-        const Val p = f.splat(f.load("float", f.gep("float", arg("%p", "ptr"), f.add(i64(r * pitch), j)), 4), shape.width);
-        for (int e = 0; e < vectors; ++e) {
-          const Var& sum = sums[static_cast<std::size_t>(r * vectors + e)];
-          f.set(sum, f.fma(p, v[static_cast<std::size_t>(e)], f.get(sum)));
-        }
-      }
-    });
-    for (int r = 0; r < shape.rows; ++r)
-      for (int e = 0; e < vectors; ++e) f.store(f.get(sums[static_cast<std::size_t>(r * vectors + e)]), o_at(r, e), shape.width * 4);
-  }
+  Function f(m, signature(name, "ptr noalias %p, ptr %v, i64 %stride, i64 %n, ptr noalias %o"));
+  const std::int64_t all = p.shape.padded(p.cols) / p.shape.width;
+  const int step = sum_vectors(p.shape, p.rows, all);
+  for (std::int64_t e = 0; e < all; e += step)
+    Sum(f, p, e * p.shape.width, static_cast<int>(std::min<std::int64_t>(step, all - e))).run(e == 0);
   f.finish();
   return name;
 }
 
-std::string guarded_stream_sum_function(Module& m, const StreamShape& shape, DType type, std::int64_t cols, std::int64_t pitch) {
-  const std::string name = fmt::format("guarded_stream_sum_{}_{}_cols{}", short_name(type), shape.rows, cols);
+std::string guarded_stream_sum_function(Module& m, const StreamProduct& p) {
+  const std::string name = name_of("guarded_stream_sum", p);
   if (!m.function_names.insert(name).second) return name;
-  Function f(m, fmt::format("internal void @{}(ptr noalias %p, ptr noalias %v, i64 %stride, i64 %n, ptr noalias %o) noinline", name));
-  const std::int64_t o_pitch = shape.padded(cols);
+  Function f(m, signature(name, "ptr noalias %p, ptr %v, i64 %stride, i64 %n, ptr noalias %o"));
+  const std::string word = p.shape.pairs ? "i16" : "i32";
   f.loop(i64(0), arg("%n", "i64"), 1, [&](Val j) {
     const Val row = f.gep("i8", arg("%v", "ptr"), f.mul(j, arg("%stride", "i64")));
-    f.loop(i64(0), i64(shape.rows), 1, [&](Val r) {
-      const Val p_at = f.gep("float", arg("%p", "ptr"), f.add(f.mul(r, i64(pitch)), j));
-      const Val hidden = f.compare("icmp eq", f.load("i32", p_at, 4), i32(INT32_MIN));
-      f.if_else(hidden, [] {}, [&] {
-        const Val p = f.load("float", p_at, 4);
-        f.loop(i64(0), i64(cols), 1, [&](Val c) {
-          const Val x = load_widened(f, type, f.gep(type == DType::float32 ? "float" : "i16", row, c), 1);
-          const Val o = f.gep("float", arg("%o", "ptr"), f.add(f.mul(r, i64(o_pitch)), c));
-          f.store(f.fma(p, x, f.load("float", o, 4)), o, 4);
+    f.loop(i64(0), i64(p.rows), 1, [&](Val r) {
+      const Val at = f.gep(word, f.gep("float", arg("%p", "ptr"), f.mul(r, i64(p.pitch))), j);
+      const Val hidden{p.shape.pairs ? "-32768" : "-2147483648", word};
+      f.if_else(f.compare("icmp ne", f.load(word, at, 2), hidden), [&] {
+        const Val weight = load_widened(f, p.shape.pairs ? DType::bfloat16 : DType::float32, at, 1);
+        f.loop(i64(0), i64(p.cols), 1, [&](Val c) {
+          const Val x = load_widened(f, p.type, f.gep(raw_type(p.type), row, c), 1);
+          const Val o = f.gep("float", arg("%o", "ptr"), f.add(f.mul(r, i64(p.shape.padded(p.cols))), c));
+          f.store(f.fma(weight, x, f.load("float", o, 4)), o, 4);
         });
       });
     });
@@ -182,14 +366,29 @@ std::string stream_not_finite_function(Module& m, const StreamShape& shape, DTyp
   f.set(seen, {"zeroinitializer", floats});
   f.loop(i64(0), arg("%n", "i64"), 1, [&](Val j) {
     const Val row = f.gep("i8", arg("%v", "ptr"), f.mul(j, arg("%stride", "i64")));
-    for (std::int64_t c = 0; c < cols; c += shape.width)   // x·0 is NaN exactly where x is not finite
-      f.set(seen, f.fma(load_columns(f, shape, type, row, c, cols), splat_constant(f32(0), shape.width), f.get(seen)));
+    for (std::int64_t c = 0; c < cols; c += shape.width) {   // x·0 is NaN exactly where x is not finite
+      const Val x = widened(f, type, load_raw(f, type, row, c, cols, shape.width));
+      f.set(seen, f.fma(x, splat_constant(f32(0), shape.width), f.get(seen)));
+    }
   });
   const Val total = f.get(seen);
   const Val bad = f.call("i1", fmt::format("llvm.vector.reduce.or.v{}i1", shape.width), {f.compare("fcmp uno", total, total)});
   f.statement(fmt::format("ret i1 {}", bad.name));
   f.finish_returned();
   return name;
+}
+
+Val fold_lanes(Function& f, std::vector<Val> x, const Join& join) {
+  const int width = lanes_of(x.front().type);
+  int step = width / 2;
+  for (; x.size() > 1; step /= 2) {
+    std::vector<Val> next;
+    for (std::size_t i = 0; i < x.size() / 2; ++i) next.push_back(fold_step(f, x[i], x[i + x.size() / 2], step, join));
+    x = std::move(next);
+  }
+  Val whole = x.front();
+  for (; step > 0; step /= 2) whole = fold_step(f, whole, whole, step, join);
+  return whole;
 }
 
 }  // namespace attile::llvm_text

@@ -76,7 +76,6 @@ void check_bf16_dot(const Case& c, Reasons& reasons) {
   if (!c.s.bf16_dot) return;
   if (!c.t.bf16_dot || c.t.vector_bytes != 64)
     reasons.push_back(fmt::format("bf16_dot needs AVX512_BF16 on vectors of 64 bytes, which {} has not", c.t.name));
-  if (c.s.lanes != Lanes::rows) reasons.push_back("bf16_dot needs lanes: rows");
   if (c.operands.empty()) reasons.push_back(fmt::format("bf16_dot is for products, and '{}' has none", c.a.name));
   for (const Operand& o : c.operands) {
     const auto type = c.p.dtypes.find(o.tensor);

@@ -23,7 +23,7 @@ void drop_unavailable(const Algorithm& a, const Problem& p, Schedule& s, const T
     const auto type = p.dtypes.find(o.tensor);
     return type != p.dtypes.end() && type->second == DType::bfloat16;
   };
-  s.bf16_dot = s.bf16_dot && t.bf16_dot && t.vector_bytes == 64 && s.lanes == Lanes::rows && !operands.empty() &&
+  s.bf16_dot = s.bf16_dot && t.bf16_dot && t.vector_bytes == 64 && !operands.empty() &&
                std::all_of(operands.begin(), operands.end(), is_bf16);
   s.pack_group = s.pack_group && p.group > 1;
   s.pack_ahead = s.pack_ahead && s.lanes == Lanes::rows && s.order == Order::queries_outer && s.splits == 1;

@@ -20,11 +20,11 @@ struct Placer {
   void operand(Value v, Layout packed, Layout pairs) {
     kernel[v].space = !is_streamed(v) ? Space::tile : !rows ? Space::global : schedule.pack_ahead ? Space::workspace : Space::tile;
     kernel[v].layout = !rows ? Layout::plain : schedule.bf16_dot ? pairs : packed;
-    if (rows && schedule.bf16_dot) kernel[v].element = Element::bf16;
+    if (schedule.bf16_dot) kernel[v].element = Element::bf16;
   }
   void weights(Value v) {
     kernel[v].layout = !rows ? Layout::plain : schedule.bf16_dot ? Layout::row_pairs : Layout::row_panels;
-    if (rows && schedule.bf16_dot) kernel[v].element = Element::bf16;
+    if (schedule.bf16_dot) kernel[v].element = Element::bf16;
   }
   void visit(const Stmt& s) {
     if (const auto* score = std::get_if<ScoreMma>(&s.node)) {

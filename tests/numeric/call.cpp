@@ -195,19 +195,21 @@ std::string Call::mismatch(const std::map<std::string, EvaluatedOutput>& expecte
 std::vector<Schedule> Call::tilings() const {
   const Target& t = host_target();
   const int lanes = t.vector_bytes / 4;
-  Schedule small, ahead, pair, one_row, rows_in_parts, parts, dots, dots_ahead;
+  Schedule small, ahead, outer, pair, one_row, rows_in_parts, parts, dots, dots_ahead, dot_row;
   small.panel_vectors = 1, small.block = 4, small.tile_rows = lanes, small.tile_keys = 16;
   pair.panel_vectors = 2, pair.block = 4, pair.tile_rows = 4 * lanes, pair.tile_keys = 32, pair.pack_group = true;
   one_row.lanes = Lanes::positions, one_row.tile_rows = 1, one_row.tile_keys = 16, one_row.block = 4;
   parts = one_row, parts.tile_rows = 5, parts.tile_keys = 64, parts.splits = 3, parts.pack_group = true;
   rows_in_parts = small, rows_in_parts.tile_keys = 32, rows_in_parts.splits = 2;
   ahead = small, ahead.tile_rows = 2 * lanes, ahead.pack_ahead = true;
+  outer = pair, outer.order = Order::keys_outer;
   dots = small, dots.tile_keys = 32, dots.bf16_dot = true;
   dots_ahead = dots, dots_ahead.tile_keys = 16, dots_ahead.pack_ahead = true;
+  dot_row = one_row, dot_row.tile_rows = 4, dot_row.tile_keys = 32, dot_row.bf16_dot = true;
   const Problem p = problem();
   std::vector<Schedule> out{default_schedule(algorithm_, p, t)};
   std::set<std::string> seen{to_string(out[0])};
-  for (const Schedule& wish : {small, ahead, pair, one_row, parts, rows_in_parts, dots, dots_ahead}) {
+  for (const Schedule& wish : {small, ahead, outer, pair, one_row, parts, rows_in_parts, dots, dots_ahead, dot_row}) {
     const Schedule s = made_legal(algorithm_, p, wish, t);
     if (seen.insert(to_string(s)).second) out.push_back(s);
   }

@@ -189,6 +189,17 @@ Tolerance tolerance(const ProblemCase& c, const std::string& output) {
   return worst == DType::float16 ? Tolerance{2e-3 * linear, 2e-3} : Tolerance{1.0e-2 * linear, 1e-2};
 }
 
+// Scores that differ by rounding may change places: an index is right if its score is, within the tolerance, the one
+// expected at this place, or the last one where the index fell out at the end.
+bool same_selection(const std::map<std::string, EvaluatedOutput>& expected, std::int64_t at, std::int64_t slots, double got, const Tolerance& t) {
+  const std::vector<double>&indices = expected.at("indices").values, &values = expected.at("values").values;
+  const auto first = static_cast<std::size_t>(at / slots * slots), here = static_cast<std::size_t>(at), end = first + static_cast<std::size_t>(slots);
+  const auto close = [&](std::size_t other) { return std::fabs(values[other] - values[here]) <= t.absolute + t.relative * std::fabs(values[here]); };
+  for (std::size_t i = first; i < end; ++i)
+    if (indices[i] == got) return close(i);
+  return got >= 0 && indices[end - 1] >= 0 && close(end - 1);
+}
+
 bool agrees(double got, double want, const Tolerance& t) {
   if (std::isnan(want)) return std::isnan(got);
   if (std::isinf(want) || std::isinf(got)) return got == want;
@@ -214,6 +225,7 @@ std::string run_and_compare(const ProblemCase& c) {
     for (std::int64_t i = 0; i < got.count(); ++i) {
       const double g = got.get(i), w = want.values[static_cast<std::size_t>(i)];
       if (agrees(g, w, t)) continue;
+      if (name == "indices" && same_selection(expected, i, got.shape()[3], g, tolerance(c, "values"))) continue;
       ++misses;
       const double error = std::isnan(g - w) ? INFINITY : std::fabs(g - w);
       if (error > worst_error) worst_error = error, worst = i;

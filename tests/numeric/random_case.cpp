@@ -63,7 +63,7 @@ Schedule draw_schedule(Draw& d, const ProblemCase& c, const Target& t) {
   s.pack_group = c.heads > 1 && d.chance(3);
   if (d.chance(3)) {
     s.lanes = Lanes::positions;
-    s.tile_rows = static_cast<int>(d.in(1, 8));
+    s.tile_rows = static_cast<int>(d.in(1, 16));
     s.tile_keys = static_cast<int>(d.of<std::int64_t>({16, 32, 64, 128}));
   } else {
     const bool wide = t.vector_registers >= 32;
@@ -71,9 +71,9 @@ Schedule draw_schedule(Draw& d, const ProblemCase& c, const Target& t) {
     s.block = static_cast<int>(d.of<std::int64_t>({2, 4, wide ? 8 : 4}));
     s.tile_rows = static_cast<int>(panel_rows(s, t) * d.in(1, 3));
     s.tile_keys = static_cast<int>(d.of<std::int64_t>({16, 32, 64, 128}));
-    s.bf16_dot = t.bf16_dot && c.dtype == DType::bfloat16 && d.chance(2);
     s.pack_ahead = d.chance(2);
   }
+  s.bf16_dot = t.bf16_dot && c.dtype == DType::bfloat16 && d.chance(2);
   if (!s.pack_ahead && c.options.top_k == 0 && d.chance(5)) s.splits = static_cast<int>(d.of<std::int64_t>({2, 3, 7}));
   if (s.lanes == Lanes::rows && s.splits == 1 && !s.pack_ahead && d.chance(2)) s.order = Order::keys_outer;
   return s;

@@ -97,7 +97,7 @@ TEST_CASE("all reasons are given at once") {
   CHECK(plan.reasons().size() == 8);  // the dot: the target and three operands; tile_keys: the block and odd
 }
 
-TEST_CASE("a dot of bfloat16 pairs needs bfloat16 operands and lanes of rows") {
+TEST_CASE("a dot of bfloat16 pairs needs bfloat16 operands, whatever runs along the lanes") {
   Plan plan;
   plan.target = target_from_name("x86-64-v4-bf16");
   plan.schedule.bf16_dot = true;
@@ -109,8 +109,7 @@ TEST_CASE("a dot of bfloat16 pairs needs bfloat16 operands and lanes of rows") {
   plan.problem.dtypes["v"] = DType::bfloat16;
   plan.schedule.lanes = Lanes::positions;
   plan.schedule.tile_rows = 8;
-  REQUIRE(plan.reasons().size() == 1);
-  CHECK_THAT(plan.reasons()[0], ContainsSubstring("bf16_dot needs lanes: rows"));
+  CHECK(plan.reasons() == std::vector<std::string>{});
 }
 
 TEST_CASE("a merge takes one row at a time") {
