@@ -101,12 +101,14 @@ void compare_with_one_pass(bool causal, Tensors& t) {
   CHECK(difference(t.at("o"), want) == "");
 }
 
-Schedule small_tiles(Lanes lanes) {
-  Schedule s;
-  s.lanes = lanes;
-  s.tile_rows = lanes == Lanes::rows ? 96 : 4;
-  s.tile_keys = 32;
-  return s;
+// Both lane forms, and both orders of the loops where there are two.
+std::vector<Schedule> small_tiles() {
+  std::vector<Schedule> out(3);
+  for (Schedule& s : out) s.tile_rows = 96, s.tile_keys = 32;
+  out[1].order = Order::keys_outer;
+  out[2].lanes = Lanes::positions;
+  out[2].tile_rows = 4;
+  return out;
 }
 
 }  // namespace
@@ -118,23 +120,22 @@ TEST_CASE("standard attention in three kernels agrees with the reference and wit
                          {1, 3, 1, 1, 100, 80, 8},
                          {1, 1, 1, 96, 64, 32, 32}};
   for (const bool causal : {false, true})
-    for (const Lanes lanes : {Lanes::rows, Lanes::positions})
+    for (const Schedule& schedule : small_tiles())
       for (const Sizes& sizes : cases) {
-        CAPTURE(causal, to_string(lanes), sizes.rows, sizes.keys, sizes.head_dim);
+        CAPTURE(causal, to_string(schedule), sizes.rows, sizes.keys, sizes.head_dim);
         Tensors tensors(sizes);
         const StandardAttention steps = standard_attention(causal);
-        for (const Algorithm& a : {steps.scores, steps.probabilities, steps.output})
-          run_step(a, tensors, small_tiles(lanes));
+        for (const Algorithm& a : {steps.scores, steps.probabilities, steps.output}) run_step(a, tensors, schedule);
         compare_with_one_pass(causal, tensors);
       }
 }
 
 TEST_CASE("an output at every position is 0 at hidden positions, whatever tile they lie in") {
   const Sizes sizes{1, 1, 1, 200, 200, 16, 16};
-  for (const Lanes lanes : {Lanes::rows, Lanes::positions}) {
+  for (const Schedule& schedule : small_tiles()) {
     Tensors t(sizes);
     const StandardAttention steps = standard_attention(true);
-    run_step(steps.scores, t, small_tiles(lanes));
+    run_step(steps.scores, t, schedule);
     std::int64_t not_zero = 0;
     for (std::int64_t i = 0; i < sizes.rows; ++i)
       for (std::int64_t j = i + 1; j < sizes.keys; ++j) not_zero += t.at("s").get(i * sizes.keys + j) != 0;
