@@ -71,7 +71,7 @@ class Emitter {
     if (frame_.context.schedule.longest_first) row_tile = f_.sub(f_.sub(row_tiles, i64(1)), row_tile);
     row_tile = locate_sequence(row_tile);
     if (frame_.context.schedule.pack_ahead) at_.first_packed_tile = first_packed_tile(frame_.group_in_rows() ? at_.head : frame_.kv_head_of(at_.head));
-    at_.position_length = frame_.context.algorithm.streamed == part ? frame_.args.size("parts") : at_.key_length;
+    at_.position_length = frame_.context.algorithm.streamed == key ? at_.key_length : frame_.args.size("positions");
     const std::int64_t tile_rows = frame_.context.schedule.tile_rows;
     const Val group = i64(frame_.group_in_rows() ? frame_.context.problem.group : 1);
     const Val all_rows = f_.mul(at_.row_length, group);
@@ -89,7 +89,7 @@ class Emitter {
       locate_bounds();
     else
       locate_sequence({});
-    at_.position_length = frame_.context.algorithm.streamed == part ? frame_.args.size("parts") : at_.key_length;
+    at_.position_length = frame_.context.algorithm.streamed == key ? at_.key_length : frame_.args.size("positions");
     at_.tile_row = i64(0);
     at_.tile_rows = f_.mul(at_.row_length, i64(frame_.group_in_rows() ? frame_.context.problem.group : 1));
     at_.state_tile = first_state_tile(heads);
@@ -143,7 +143,7 @@ class Emitter {
     at_.row_start = at_.position_start = i64(0);
     if (lengths == Lengths::packed) return locate_packed(row_tile);
     at_.row_length = frame_.args.size("rows");
-    at_.key_length = lengths == Lengths::used ? used_length() : frame_.args.size("positions");
+    at_.key_length = lengths == Lengths::used ? used_length() : frame_.args.size(frame_.context.algorithm.streamed == key ? "positions" : "keys");
     return row_tile;
   }
   Val used_length() {

@@ -70,6 +70,8 @@ Val emit_exp(Function& f, const Val& x);       // 0 below −87.3, NaN stays NaN
 Val emit_log(Function& f, const Val& x);
 Val emit_tanh(Function& f, const Val& x);
 Val emit_sigmoid(Function& f, const Val& x);
+// i1: does x stand before y in a selection? The larger does, and NaN before any number.
+Val ranks_before(Function& f, const Val& x, const Val& y);
 
 // `lanes` Philox4x32-10 words: <n x i32> (c0, c1, c2, c3 counters, k0, k1 scalar key halves, which word 0..3).
 std::string philox_function(Module& m, int lanes);

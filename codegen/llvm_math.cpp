@@ -111,6 +111,11 @@ Val emit_sigmoid(Function& f, const Val& x) {
   return reciprocal(f, f.binary("fadd", e, m.real(1)));
 }
 
+Val ranks_before(Function& f, const Val& x, const Val& y) {
+  const Val only_x_is_nan = f.binary("and", f.compare("fcmp uno", x, y), f.compare("fcmp ord", y, y));
+  return f.binary("or", f.compare("fcmp ogt", x, y), only_x_is_nan);
+}
+
 // Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 std::string philox_function(Module& module, int lanes) {
   const std::string name = fmt::format("philox4x32_10_x{}", lanes);

@@ -234,7 +234,7 @@ class PositionLanes final : public PositionTiles {
     const std::int64_t k = frame_.kernel[op.values].cols;
     const Val x = tile_value(op.src);
     const Val least = f_.load("float", element_address(op.values, row_, i64(k - 1)), 4);
-    const Val larger = f_.compare("fcmp ogt", x, f_.splat(least, shape_.width));
+    const Val larger = ranks_before(f_, x, f_.splat(least, shape_.width));
     const Val beats = whole_ ? larger : f_.binary("and", valid_, larger);
     f_.if_else(f_.call("i1", fmt::format("llvm.vector.reduce.or.v{}i1", shape_.width), {beats}), [&] {
       each_valid_lane(x, [&](Val lane, Val score) {
@@ -245,7 +245,7 @@ class PositionLanes final : public PositionTiles {
         f_.loop(i64(0), i64(k), 1, [&](Val t) {
           const Val value_at = element_address(op.values, row_, t), index_at = element_address(op.indices, row_, t);
           const Val old_value = f_.load("float", value_at, 4), old_index = f_.load("i32", index_at, 4);
-          const Val take = f_.binary("or", f_.get(placed), f_.compare("fcmp ogt", f_.get(value), old_value));
+          const Val take = f_.binary("or", f_.get(placed), ranks_before(f_, f_.get(value), old_value));
           f_.store(f_.select(take, f_.get(value), old_value), value_at, 4);
           f_.store(f_.select(take, f_.get(position), old_index), index_at, 4);
           f_.set(value, f_.select(take, old_value, f_.get(value)));

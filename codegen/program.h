@@ -20,7 +20,7 @@ struct Parameter {
     extent,   // number of indices along dim number `dim` of tensor `name`
     real,     // float32 scalar `name` in the low four bytes
     integer,  // int64 scalar `name`
-    size,     // sequences, heads, kv_heads, rows, positions, row_tiles, key_tiles, parts
+    size,     // sequences, heads, kv_heads, rows, positions, keys, row_tiles, key_tiles, parts
   };
   Kind kind;
   std::string name;

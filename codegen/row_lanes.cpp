@@ -297,7 +297,7 @@ class RowLanes final : public RowPanels {
     for (int v = 0; v < shape_.vectors; ++v) {
       const auto entry = [&](const Val& base, const Val& t) { return f_.byte_offset(row_of(base, t), std::int64_t{v} * w * 4); };
       const Val score = x[static_cast<std::size_t>(v)];
-      const Val beats = f_.compare("fcmp ogt", score, f_.load(vec("float"), entry(values, i64(k - 1)), w * 4));
+      const Val beats = ranks_before(f_, score, f_.load(vec("float"), entry(values, i64(k - 1)), w * 4));
       f_.if_else(any({beats}), [&] {
         const Var value = f_.variable(vec("float")), position = f_.variable(vec("i32")), placed = f_.variable(vec("i1"));
         f_.set(value, score);
@@ -306,7 +306,7 @@ class RowLanes final : public RowPanels {
         f_.loop(i64(0), i64(k), 1, [&](Val t) {
           const Val value_at = entry(values, t), index_at = entry(indices, t);
           const Val old_value = f_.load(vec("float"), value_at, w * 4), old_index = f_.load(vec("i32"), index_at, w * 4);
-          const Val take = f_.binary("or", f_.get(placed), f_.compare("fcmp ogt", f_.get(value), old_value));
+          const Val take = f_.binary("or", f_.get(placed), ranks_before(f_, f_.get(value), old_value));
           f_.store(f_.select(take, f_.get(value), old_value), value_at, w * 4);
           f_.store(f_.select(take, f_.get(position), old_index), index_at, w * 4);
           f_.set(value, f_.select(take, old_value, f_.get(value)));

@@ -19,6 +19,7 @@ inline namespace v1 {
 // The sizes of one call. rows and positions: of every sequence when dense, the packed totals otherwise.
 struct CallSizes {
   std::int64_t sequences = 1, heads = 1, kv_heads = 1, rows = 0, positions = 0, parts = 1;
+  std::int64_t keys = 0;        // of the call, also where a merge streams over parts instead
   std::int64_t row_tiles = 0;   // of the kernel being launched
   std::int64_t key_tiles = 0;   // with packed operands: tiles of the stream of a kv head
 };

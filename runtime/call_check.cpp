@@ -165,7 +165,7 @@ void CallCheck::find_sizes() {
   sizes.heads = extent(plan_.head_, std::max<std::int64_t>(sizes.kv_heads, 1));
   if (sizes.kv_heads == 0) sizes.kv_heads = sizes.heads / std::max<std::int64_t>(plan_.group_, 1);
   sizes.rows = extent(plan_.rows_, 0);
-  sizes.positions = extent(plan_.positions_, 0);
+  sizes.positions = sizes.keys = extent(plan_.positions_, 0);
   if (sizes.kv_heads * plan_.group_ != sizes.heads)
     refuse(fmt::format("{} query heads on {} kv heads, but the kernel was made for {} query heads a kv head",
                        sizes.heads, sizes.kv_heads, plan_.group_));

@@ -180,6 +180,7 @@ void Kernel::run(const Arguments& arguments) const {
   for (std::size_t i = 0; i < parts.count(); ++i) bound.tensors.push_back(writes + i);
   state_->launch(0, bound);
   for (std::size_t i = 0; i < parts.count(); ++i) bound.tensors[own + i] = reads + i;
+  bound.sizes.positions = bound.sizes.parts;   // what the merge streams over
   state_->launch(1, bound);
 }
 

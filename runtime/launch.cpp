@@ -14,6 +14,7 @@ std::int64_t CallSizes::*size_named(std::string_view name) {
   static constexpr std::pair<std::string_view, std::int64_t CallSizes::*> known[] = {
       {"sequences", &CallSizes::sequences}, {"heads", &CallSizes::heads},         {"kv_heads", &CallSizes::kv_heads},
       {"rows", &CallSizes::rows},           {"positions", &CallSizes::positions}, {"parts", &CallSizes::parts},
+      {"keys", &CallSizes::keys},
       {"row_tiles", &CallSizes::row_tiles}, {"key_tiles", &CallSizes::key_tiles}};
   for (const auto& [known_name, size] : known)
     if (known_name == name) return size;

@@ -63,6 +63,11 @@ Footprint footprint(const Algorithm& a, const Problem& p, const Schedule& s, con
     out.results += panel_rows(s, t) * result_columns(a, p, o) * float_bytes;
   }
   out.stream_tiles = tiles * panel_rows(s, t) * s.tile_keys * float_bytes;
+  if (s.lanes == Lanes::positions) {   // one row's products before their lanes are added up, and row sums by lane
+    const std::int64_t width = t.vector_bytes / float_bytes;
+    out.stream_tiles += (s.tile_keys + 2 * width) * t.vector_bytes;
+    out.states += static_cast<std::int64_t>(a.states.size()) * (s.tile_rows + 8) * t.vector_bytes;
+  }
   return out;
 }
 

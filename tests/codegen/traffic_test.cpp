@@ -211,7 +211,7 @@ TEST_CASE("causal: the tiles that a task reads end where its last row does") {
     }
 }
 
-TEST_CASE("a window's scalars decide what is counted; without them everything may be seen") {
+TEST_CASE("a window's scalars decide what is counted and without them everything may be seen") {
   const Algorithm a = attention_with([](AttentionOptions& o) { o.window = true; });
   const Case c = case_of({1, 1, 1, 960, 960, 64, 64, 96, 32});
   const Problem p = c.problem(a);

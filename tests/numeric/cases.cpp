@@ -61,11 +61,15 @@ class Sample {
   void choose(const Call& call, std::vector<Schedule>& out) {
     std::map<Tile, std::vector<Schedule>> tiles;
     for (const Schedule& s : legal_schedules(call.algorithm(), call.problem(), host_target())) tiles[tile_of(s)].push_back(s);
-    std::vector<const std::vector<Schedule>*> list;
-    for (const auto& [tile, schedules] : tiles) known_.insert(tile), list.push_back(&schedules);
+    std::vector<const std::vector<Schedule>*> list, unseen;
+    for (const auto& [tile, schedules] : tiles) {
+      known_.insert(tile);
+      (run_.contains(tile) ? list : unseen).push_back(&schedules);
+    }
+    list.insert(list.begin(), unseen.begin(), unseen.end());   // sizes that have not come up yet go first
     const std::size_t count = all_ ? list.size() : std::min<std::size_t>(7, list.size());
     for (std::size_t i = 0; i < count; ++i, ++turn_) {
-      const std::vector<Schedule>& same_tile = *list[all_ ? i : turn_ * 11 % list.size()];
+      const std::vector<Schedule>& same_tile = *list[all_ || i < unseen.size() ? i : turn_ * 11 % list.size()];
       out.push_back(same_tile[turn_ % same_tile.size()]);
     }
     out.push_back(default_schedule(call.algorithm(), call.problem(), host_target()));

@@ -117,28 +117,3 @@ TEST_CASE("weights in base 2 equal natural ones of scores times ln 2") {
     for (std::int64_t i = 0; i < 120; ++i) CHECK(std::fabs(two.get("lse", i) * std::log(2) - natural.get("lse", i)) < 2e-5);
   }
 }
-
-TEST_CASE("standard attention in three steps gives the one-pass result") {
-  constexpr std::int64_t n = 50, keys = 70, d = 16;
-  // An output at every position has its dims in the order of their names, key before query.
-  const auto by_key = [](std::int64_t i) { return (i / (n * keys) * keys + i % keys) * n + i / keys % n; };
-  for (const bool causal : {false, true}) {
-    const StandardAttention steps = standard_attention(causal);
-    const Sizes sizes{.heads = 2, .rows = n, .keys = keys, .head_dim = d};
-    Call scores(steps.scores, sizes), probabilities(steps.probabilities, sizes), output(steps.output, sizes);
-    scores.forget("v");
-    for (const char* unused : {"q", "k"}) probabilities.forget(unused), output.forget(unused);
-    probabilities.forget("v");
-    scores.run();
-    probabilities.put("s", DType::float32, {1, 2, n, keys}, {0});
-    probabilities.fill("s", [&](std::int64_t i) { return scores.get("s", by_key(i)); });
-    for (const char* state : {"m", "l"}) probabilities.put(state, DType::float32, {1, 2, n}, scores.values(state));
-    probabilities.run();
-    output.put("p", DType::float32, {1, 2, n, keys}, {0});
-    output.fill("p", [&](std::int64_t i) { return probabilities.get("p", by_key(i)); });
-    output.run();
-    Call one_pass(with([&](AttentionOptions& o) { o.causal = causal; }), sizes);
-    const auto expected = evaluate(one_pass.algorithm(), one_pass.evaluate_inputs());
-    CHECK(output.mismatch(expected) == "");
-  }
-}

@@ -75,7 +75,7 @@ TEST_CASE("a second process builds nothing, whatever the order, the folders, the
       INFO(again.output);
       CHECK(again.right);
       CHECK(again.builds == 0);
-      CHECK(again.hits == first.builds);
+      CHECK(again.hits == first.builds + first.hits);   // a packing kernel may serve both
     }
 }
 
@@ -134,6 +134,8 @@ TEST_CASE("cache folders with any letters work, cold and warm", "[C51]") {
 }
 
 TEST_CASE("processes that start together build each kernel once", "[C42]") {
+  const ScratchPlace quiet;
+  const int alone = run_two({}, quiet.str()).builds;
   for (int round = 0; round < 3; ++round) {
     const ScratchPlace place;
     std::vector<Ran> ran(4);
@@ -146,7 +148,7 @@ TEST_CASE("processes that start together build each kernel once", "[C42]") {
       CHECK(one.right);
       builds += one.builds;
     }
-    CHECK(builds == ran[0].builds + ran[0].hits);
+    CHECK(builds == alone);
   }
 }
 

@@ -170,7 +170,8 @@ TEST_CASE("32 threads with a kernel each are all right, and each is built once",
           for (std::thread& t : threads) t.join();
           expect(wrong == 0, "wrong results");
           const Call model(unheard_of(100), {.heads = 2, .rows = 9, .keys = 30, .head_dim = 8});
-          expect(kernel_cache()->stats().builds == 32 * parts_of(model), "not one build a kernel");
+          // The kernels differ, what packs K and V for them does not.
+          expect(kernel_cache()->stats().builds == 32 + parts_of(model) - 1, "not one build a kernel");
         }) == 0);
 }
 
