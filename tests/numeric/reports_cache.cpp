@@ -101,7 +101,7 @@ TEST_CASE("a cache that cannot be written costs only the time to build", "[C49]"
   const Environment faults[] = {{{"ATTILE_CACHE_DIR", (place / "a file").string()}},
                                 {{"ATTILE_CACHE_DIR", "/proc/no/such/folder"}},
                                 {{"ATTILE_CACHE_DIR", ""}, {"HOME", ""}, {"XDG_CACHE_HOME", ""}},
-                                {{"ATTILE_CACHE_DIR", ""}, {"HOME", "/nonexistent/home"}, {"XDG_CACHE_HOME", ""}},
+                                {{"ATTILE_CACHE_DIR", ""}, {"HOME", "/proc/no/home"}, {"XDG_CACHE_HOME", ""}},
                                 {{"ATTILE_CACHE", "off"}}};
   for (const Environment& fault : faults) {
     const Ran ran = run_two(fault, (place / "unused").string());
