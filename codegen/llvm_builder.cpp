@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <charconv>
+#include <iterator>
 #include <optional>
 
 #include "dsl/error.h"
@@ -50,7 +51,9 @@ std::string Module::text() const {
   return out;
 }
 
-Function::Function(Module& module, std::string signature) : module_(module), signature_(std::move(signature)) {}
+Function::Function(Module& module, std::string signature) : module_(module), signature_(std::move(signature)) {
+  body_.reserve(1 << 16);
+}
 
 void Function::finish() {
   statement("ret void");
@@ -62,22 +65,22 @@ void Function::finish_returned() {
       fmt::format("define {} #0 {{\nentry:\n{}{}  br label %start\nstart:\n{}}}\n", signature_, allocas_, entry_, body_));
 }
 
-void Function::comment(std::string_view text) { body_ += fmt::format("  ; {}\n", text); }
+void Function::comment(std::string_view text) { fmt::format_to(std::back_inserter(body_), "  ; {}\n", text); }
 std::string Function::fresh() { return fmt::format("%v{}", next_value_++); }
 std::string Function::label(const char* hint) { return fmt::format("{}{}", hint, next_label_++); }
 void Function::begin(const std::string& block) { body_ += block + ":\n"; }
-void Function::jump(const std::string& target) { body_ += fmt::format("  br label %{}\n", target); }
+void Function::jump(const std::string& target) { fmt::format_to(std::back_inserter(body_), "  br label %{}\n", target); }
 
 Val Function::emit(const std::string& type, const std::string& instruction) {
   Val result{fresh(), type};
-  body_ += fmt::format("  {} = {}\n", result.name, instruction);
+  fmt::format_to(std::back_inserter(body_), "  {} = {}\n", result.name, instruction);
   return result;
 }
-void Function::statement(const std::string& instruction) { body_ += fmt::format("  {}\n", instruction); }
+void Function::statement(const std::string& instruction) { fmt::format_to(std::back_inserter(body_), "  {}\n", instruction); }
 
 Val Function::at_entry(const std::string& type, const std::string& instruction) {
   Val result{fresh(), type};
-  entry_ += fmt::format("  {} = {}\n", result.name, instruction);
+  fmt::format_to(std::back_inserter(entry_), "  {} = {}\n", result.name, instruction);
   return result;
 }
 
@@ -186,7 +189,7 @@ void Function::store(const Val& value, const Val& address, int align) {
 
 Var Function::variable(const std::string& type) {
   Var v{fresh(), type};
-  allocas_ += fmt::format("  {} = alloca {}\n", v.slot, type);
+  fmt::format_to(std::back_inserter(allocas_), "  {} = alloca {}\n", v.slot, type);
   return v;
 }
 Val Function::get(const Var& v) { return emit(v.type, fmt::format("load {}, ptr {}", v.type, v.slot)); }

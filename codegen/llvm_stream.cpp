@@ -92,23 +92,14 @@ class Score {
     const Var next = f_.variable("ptr"), ahead = f_.variable("ptr");
     f_.set(next, arg("%k", "ptr"));
     f_.set(ahead, arg("%ahead", "ptr"));
-    f_.loop(i64(0), n, together, [&](Val j) {
-      std::vector<Val> keys;
-      for (int key = 0; key < together; ++key) {
-        fetch_ahead(f_, advanced(ahead, arg("%ahead_stride", "i64")), p_.ahead_bytes);
-        keys.push_back(key == 0 ? f_.get(next) : f_.select(f_.compare("icmp slt", f_.add(j, i64(key)), n), f_.get(next), keys.front()));
-        advanced(next, arg("%stride", "i64"));
-      }
-      std::vector<Val> sums = sums_of(keys);
-      for (int key = 0; key < together; ++key) {
-        const auto first = sums.begin() + key * p_.rows;
-        f_.store(folded({first, first + p_.rows}, p_.shape.width / 2), waiting(f_.add(j, i64(key))), p_.shape.width * 4);
-      }
-    });
-    f_.loop(i64(0), n, keys_, [&](Val j) {
-      std::vector<Val> keys;
-      for (int key = 0; key < keys_; ++key) keys.push_back(f_.load(zero().type, waiting(f_.add(j, i64(key))), p_.shape.width * 4));
-      store(folded(std::move(keys), keys_ / 2), j);
+    f_.loop(i64(0), n, stream_chunk, [&](Val first) {
+      const Val count = f_.min(f_.sub(n, first), i64(stream_chunk));
+      f_.loop(i64(0), count, together, [&](Val j) { multiply(j, count, together, next, ahead); });
+      f_.loop(i64(0), count, keys_, [&](Val j) {
+        std::vector<Val> keys;
+        for (int key = 0; key < keys_; ++key) keys.push_back(f_.load(zero().type, waiting(f_.add(j, i64(key))), p_.shape.width * 4));
+        store(folded(std::move(keys), keys_ / 2), f_.add(first, j));
+      });
     });
   }
 
@@ -126,6 +117,21 @@ class Score {
     const Val now = f_.get(address);
     f_.set(address, f_.gep("i8", now, stride));
     return now;
+  }
+
+  // `together` keys from number j of `count` on; where there is no second one the first is taken twice.
+  void multiply(const Val& j, const Val& count, int together, const Var& next, const Var& ahead) {
+    std::vector<Val> keys;
+    for (int key = 0; key < together; ++key) {
+      fetch_ahead(f_, advanced(ahead, arg("%ahead_stride", "i64")), p_.ahead_bytes);
+      const Val row = advanced(next, arg("%stride", "i64"));
+      keys.push_back(key == 0 ? row : f_.select(f_.compare("icmp slt", f_.add(j, i64(key)), count), row, keys.front()));
+    }
+    const std::vector<Val> sums = sums_of(keys);
+    for (int key = 0; key < together; ++key) {
+      const auto of_key = sums.begin() + key * p_.rows;
+      f_.store(folded({of_key, of_key + p_.rows}, p_.shape.width / 2), waiting(f_.add(j, i64(key))), p_.shape.width * 4);
+    }
   }
 
   // The products of one vector of each key with every row, added to sums[key·rows + row].

@@ -32,8 +32,9 @@ struct StreamProduct {
 
 // void (ptr q, ptr k, i64 stride, i64 n, ptr s, ptr folded, ptr ahead, i64 ahead_stride): s[row·pitch + position] =
 // Σ_d q·k for n positions `stride` bytes apart; a row of q takes padded(cols) words, zero past its end, whatever its
-// type. `folded` is room for n vectors, rounded up to whole ones. Up to a vector of positions is written; those past
-// the end mean nothing.
+// type. `folded` is room for stream_chunk vectors. Up to a vector of positions is written; those past the end mean
+// nothing.
+inline constexpr std::int64_t stream_chunk = 64;
 std::string stream_score_function(Module& m, const StreamProduct& product);
 
 // void (ptr p, ptr v, i64 stride, i64 n, ptr o, ptr ahead, i64 ahead_stride): o[row][col] += Σ_position p·v.

@@ -39,7 +39,7 @@ PositionTiles::PositionTiles(Frame& frame)
     if (decl.axis == ir::Axis::stream || decl.space == ir::Space::global) continue;
     memory_[static_cast<int>(v)] = frame_.reserve(words_of(decl) * 4);
   }
-  folded_ = frame_.reserve(pitch_ * shape_.width * 4);
+  folded_ = frame_.reserve(stream_chunk * shape_.width * 4);
 }
 
 std::int64_t PositionTiles::words_of(const ir::ValueDecl& decl) const {

@@ -66,7 +66,7 @@ class PositionTiles : public LaneForm {
 
   StreamShape shape_;
   std::int64_t tile_rows_ = 0, pitch_ = 0;         // words from row to row of a stream tile
-  Val folded_;                                     // a vector for each position of a tile
+  Val folded_;                                     // room of a score
   Val row_{"0", "i64"}, offset_, column_, slot_;   // i64: where the code is
   bool rows_in_lanes_ = false;                     // lanes are rows, from row_ on
 
