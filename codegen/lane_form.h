@@ -40,6 +40,15 @@ class LaneForm : public FrameEnvironment {
   void set_predicate(const Expr& predicate) { predicate_ = predicate; }
 
  protected:
+  // Slots of the selection that `e` reads; 0 if it reads none.
+  std::int64_t slots_of(const Expr& e) const {
+    if (e->op == Op::variable)
+      if (const ir::Value v = frame_.kernel.find(e->name); v.id >= 0 && frame_.kernel[v].axis == ir::Axis::slot) return frame_.kernel[v].cols;
+    for (const Expr& arg : e->args)
+      if (const std::int64_t n = slots_of(arg)) return n;
+    return 0;
+  }
+
   Expr predicate_;
 };
 

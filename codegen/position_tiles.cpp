@@ -115,13 +115,6 @@ void PositionTiles::each_slot(std::int64_t slots, const std::function<void()>& b
     expr_.pop_scope();
   });
 }
-std::int64_t PositionTiles::slots_of(const Expr& e) const {
-  if (e->op == Op::variable)
-    if (const ir::Value v = frame_.kernel.find(e->name); v.id >= 0 && frame_.kernel[v].axis == ir::Axis::slot) return frame_.kernel[v].cols;
-  for (const Expr& arg : e->args)
-    if (const std::int64_t n = slots_of(arg)) return n;
-  return 0;
-}
 Val PositionTiles::row_lanes(bool heads) {
   const Val last = f_.splat(f_.cast("trunc", f_.sub(f_.add(frame_.at.row, frame_.at.rows), i64(1)), "i32"), shape_.width);
   const Val row = f_.min(lane_numbers(row_number()), last);

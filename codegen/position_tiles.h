@@ -58,7 +58,6 @@ class PositionTiles : public LaneForm {
   // The rows in the lanes; lanes past the end repeat the last row.
   void each_row_vector(const std::function<void()>& body);
   void each_slot(std::int64_t slots, const std::function<void()>& body);
-  std::int64_t slots_of(const Expr& e) const;
   Val row_number() { return f_.add(frame_.at.row, row_); }
   // The rows of a vector's lanes, as indices or heads.
   Val row_lanes(bool heads);

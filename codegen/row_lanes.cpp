@@ -318,13 +318,6 @@ class RowLanes final : public RowPanels {
   }
 
   // Selections.
-  std::int64_t slots_of(const Expr& e) const {
-    if (e->op == Op::variable)
-      if (const ir::Value v = frame_.kernel.find(e->name); v.id >= 0 && frame_.kernel[v].axis == ir::Axis::slot) return frame_.kernel[v].cols;
-    for (const Expr& arg : e->args)
-      if (const std::int64_t n = slots_of(arg)) return n;
-    return 0;
-  }
   void each_slot(std::int64_t slots, const std::function<void()>& body) {
     f_.loop(i64(0), i64(slots), 1, [&](Val t) {
       expr_.push_scope(true);
