@@ -20,6 +20,11 @@ from attile_ctypes import Attile  # noqa: E402
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
 rows = []
+only = ""   # cases whose name holds this text
+
+
+def wanted(name):
+    return only in name
 
 
 def alternate(functions, clock, repeats, seconds=2.0):
@@ -66,6 +71,9 @@ def forward(attile, threads, repeats):
             for head_dim in (64, 128, 72, 80, 96, 100):
                 for length in (1024, 4096):
                     heads = 8 if length == 1024 else 2
+                    name = f"{str(dtype)[6:]} D{head_dim} N{length} H{heads} {'causal' if causal else 'full'}"
+                    if not wanted(name):
+                        continue
                     q, k, v = (torch.randn(1, heads, length, head_dim).to(dtype) for _ in range(3))
                     o = torch.empty_like(q)
                     ours = attile.attention(causal=causal).bind(q=q, k=k, v=v, o=o)
@@ -74,7 +82,6 @@ def forward(attile, threads, repeats):
                     a, b = alternate([ours, theirs], clock_for(threads), repeats)
                     error = (o.float() - theirs().float()).abs().max().item()
                     assert error < (1e-4 if dtype == torch.float32 else 5e-2), error
-                    name = f"{str(dtype)[6:]} D{head_dim} N{length} H{heads} {'causal' if causal else 'full'}"
                     report("forward", name, flops / 1e9, "GFLOP/s", a, b, threads, "torch")
 
 
@@ -126,6 +133,9 @@ def decode(attile, threads, repeats):
     for dtype in (torch.float32, torch.bfloat16):
         for head_dim in (64, 128):
             length, heads, kv_heads = 4096, 32, 8
+            name = f"{str(dtype)[6:]} D{head_dim} decode"
+            if not wanted(name):
+                continue
             element = torch.finfo(dtype).bits // 8
             pair_bytes = 2 * kv_heads * length * head_dim * element
             copies = max(2, (512 << 20) // pair_bytes)
@@ -149,7 +159,6 @@ def decode(attile, threads, repeats):
                 i = next_of(2)
                 return sdpa(q, k[i:i + 1], v[i:i + 1], enable_gqa=True)
             a, b, c = alternate([ours, read, theirs], clock_for(threads), 40 * repeats, seconds=4.0)
-            name = f"{str(dtype)[6:]} D{head_dim} decode"
             report("decode", name, pair_bytes / 1e9, "GB/s", a, b, threads, "sum")
             report("decode", name, pair_bytes / 1e9, "GB/s", a, c, threads, "torch")
 
@@ -174,8 +183,11 @@ def main():
     parser.add_argument("--part", choices=["forward", "masks", "decode", "overhead"], action="append")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--only", default="", help="forward and decode: only cases whose name holds this text")
     parser.add_argument("--json")
     arguments = parser.parse_args()
+    global only
+    only = arguments.only
     attile = Attile(arguments.library)
     torch.manual_seed(0)
     parts = {"forward": forward, "masks": masks, "decode": decode, "overhead": overhead}

@@ -75,18 +75,22 @@ double burst_seconds(Burst burst, std::int64_t tasks, std::int64_t rounds) {
   return now() - start;
 }
 
-// Tasks of about 0.1 ms, many per thread, so that a thread that wakes late costs little.
-double rate(Burst burst, double operations_of_a_round, double seconds) {
-  constexpr double task_seconds = 1e-4;
-  constexpr int bursts = 5;
-  constexpr std::int64_t trial = 1 << 14;
-  burst_seconds(burst, worker_count(), trial);  // wakes the threads, brings the clock up
-  const double round_seconds = burst_seconds(burst, 1, trial) / trial;
-  const auto rounds = std::max<std::int64_t>(1, static_cast<std::int64_t>(task_seconds / round_seconds));
-  const auto tasks =
-      std::max<std::int64_t>(4, static_cast<std::int64_t>(seconds / bursts / task_seconds)) * worker_count();
+double best_seconds(Burst burst, std::int64_t tasks, std::int64_t rounds, int times) {
   double best = 1e30;
-  for (int i = 0; i < bursts; ++i) best = std::min(best, burst_seconds(burst, tasks, rounds));
+  for (int i = 0; i < times; ++i) best = std::min(best, burst_seconds(burst, tasks, rounds));
+  return best;
+}
+
+// Bursts of about a millisecond, so that some fall between the turns of other programs; in each many tasks per thread,
+// so that a thread that wakes late costs little.
+double rate(Burst burst, double operations_of_a_round, double seconds) {
+  constexpr double burst_time = 1e-3, task_time = 5e-5;
+  constexpr std::int64_t trial = 1 << 12;
+  burst_seconds(burst, 4 * worker_count(), trial);  // wakes the threads, brings the clock up
+  const double round_seconds = best_seconds(burst, 1, trial, 8) / trial;
+  const auto rounds = std::max<std::int64_t>(1, static_cast<std::int64_t>(task_time / round_seconds));
+  const std::int64_t tasks = static_cast<std::int64_t>(burst_time / task_time) * worker_count();
+  const double best = best_seconds(burst, tasks, rounds, std::max(5, static_cast<int>(seconds / burst_time)));
   return operations_of_a_round * static_cast<double>(rounds) * static_cast<double>(tasks) / best / 1e9;
 }
 
