@@ -110,11 +110,20 @@ class TileLoops {
   Expr read(Value v, const Dims& dims) const { return variable(kernel_[v].name, dims); }
   Expr row_variable(Value v) const { return variable(kernel_[v].name, {a_.parallel}); }
 
+  [[noreturn]] void refuse(const std::string& what, const std::string& remedy = {}) const {
+    throw Error(ErrorKind::unsupported, a_.name, what, remedy);
+  }
+
   // A tile operand of a dot: a tensor at its own dims. Copied once, shared by all dots that read it.
-  Value operand(const Expr& e) {
+  Value operand(const Expr& e, bool of_scores) {
     if (e->op != Op::element)
-      throw Error(ErrorKind::unsupported, a_.name, fmt::format("dot reads '{}', which is not an input tensor", to_string(e)),
-                  "emit the operand in an algorithm of its own first");
+      refuse(fmt::format("dot reads '{}', which is not an input tensor", to_string(e)), "emit the operand in an algorithm of its own first");
+    for (std::size_t i = 0; i < e->args.size(); ++i)
+      if (e->args[i]->op != Op::index || e->args[i]->dim != e->axes[i])
+        refuse(fmt::format("dot reads '{}' at computed indices: {}", e->name, to_string(e)), "copy its rows into a tensor of their own first");
+    const auto [role, is_new] = of_scores_.try_emplace(e->name, of_scores);
+    if (role->second != of_scores)
+      refuse(fmt::format("'{}' is read by a dot of scores and by a sum, which lay it out differently", e->name), "pass it under a second name too");
     const Value known = kernel_.find(e->name);
     if (known.id >= 0) return known;
     const Dim* feature = feature_dim(e);
@@ -131,11 +140,16 @@ class TileLoops {
     return rewrite(e, [&](const Expr& node) -> std::optional<Expr> {
       for (const auto& [expr, replacement] : available_)
         if (same(node, expr)) return replacement;
-      if (node->op != Op::dot || node->dim == a_.streamed || node->dim == slot) return std::nullopt;
+      if (node->op == Op::reduce_sum && node->dim != slot)
+        refuse(fmt::format("'{}' is a sum over {} that is no dot of two input tensors", to_string(node), node->dim.name));
+      if (node->op != Op::dot || node->dim == slot) return std::nullopt;
       const Expr& x = node->args[0];
       const Expr& y = node->args[1];
       const bool swapped = has_free_dim(x, a_.streamed);
-      const Value rows = operand(swapped ? y : x), positions = operand(swapped ? x : y);
+      const Expr &row_side = swapped ? y : x, &position_side = swapped ? x : y;
+      if (node->dim == a_.streamed || has_free_dim(row_side, a_.streamed) || !has_free_dim(position_side, a_.streamed))
+        refuse(fmt::format("'{}' is no dot of a row with a position of the stream", to_string(node)), "pass its values as a tensor");
+      const Value rows = operand(row_side, true), positions = operand(position_side, true);
       const Value dst = declare(kernel_[rows].name + kernel_[positions].name, Axis::stream, positions_);
       out.push_back({ScoreMma{dst, rows, positions}});
       return define(node, dst);
@@ -190,8 +204,7 @@ class TileLoops {
     const Expr& y = s.update->args[1];
     if (y->op == Op::element && feature_dim(y) && !feature_dim(x)) return Product{x, y};
     if (x->op == Op::element && feature_dim(x) && !feature_dim(y)) return Product{y, x};
-    throw Error(ErrorKind::unsupported, a_.name,
-                fmt::format("sum '{}' must be a weight times an input tensor, not {}", s.name, to_string(s.update)));
+    refuse(fmt::format("sum '{}' must be a weight times an input tensor, not {}", s.name, to_string(s.update)));
   }
 
   // References read as the guarded new reference inside weights.
@@ -231,7 +244,7 @@ class TileLoops {
       return;
     }
     const Value weights = tile_of(resolved(product->weights), "p", 0.0, out);
-    out.push_back({SumMma{acc, weights, operand(product->tensor)}});
+    out.push_back({SumMma{acc, weights, operand(product->tensor, false)}});
   }
 
   // Outputs from the final states: row by row, or over the feature dim of a sum.
@@ -256,6 +269,8 @@ class TileLoops {
   // dot(weight, tensor(…, indices, …), slot) becomes a Gather.
   Expr gathered(const Expr& e, Block& out) {
     return rewrite(e, [&](const Expr& node) -> std::optional<Expr> {
+      if ((node->op == Op::dot || node->op == Op::reduce_sum) && node->dim != slot)
+        refuse(fmt::format("an output reads '{}', a sum over {}", to_string(node), node->dim.name), "compute it from the outputs");
       if (node->op != Op::dot || node->dim != slot) return std::nullopt;
       const bool swapped = node->args[0]->op == Op::element;
       const Expr& tensor = node->args[swapped ? 0 : 1];
@@ -281,12 +296,23 @@ class TileLoops {
   std::vector<Value> carried_;
   Block fills_, row_copies_, stream_copies_;
   std::vector<std::pair<Expr, Expr>> available_;
+  std::map<std::string, bool> of_scores_;   // operands: read by a dot of scores, or by a sum
   std::map<int, double> masked_;   // stream tiles, with what they hold at hidden positions
   std::string reference_name_;
   Value score_, next_reference_, guarded_reference_;
 };
 
 }  // namespace
+
+// A mask is applied to scores that are there already, and is looked at without them to skip tiles.
+static void refuse_products_in_masks(const Algorithm& a) {
+  if (a.visible.empty()) return;
+  rewrite(a.visible, [&](const Expr& node) -> std::optional<Expr> {
+    if (node->op == Op::dot || node->op == Op::reduce_sum)
+      throw Error(ErrorKind::unsupported, a.name, fmt::format("a mask reads '{}'", to_string(node)), "make the score -inf there instead");
+    return std::nullopt;
+  });
+}
 
 // With other lengths than the tensors' extents, the tensor has positions that no sequence has.
 static void refuse_lengths(const Algorithm& a) {
@@ -298,6 +324,7 @@ static void refuse_lengths(const Algorithm& a) {
 
 Kernel tile_loops(Kernel kernel, const Context& context) {
   refuse_lengths(context.algorithm);
+  refuse_products_in_masks(context.algorithm);
   kernel.name = context.algorithm.name;
   kernel.body = TileLoops(kernel, context).build();
   return kernel;
