@@ -46,12 +46,14 @@ Val dot_pairs(Function& f, const Val& sum, const Val& a, const Val& b) {
   return f.call(sum.type, fmt::format("llvm.x86.avx512bf16.dpbf16ps.{}", lanes * 16), {sum, f.cast("bitcast", a, pairs), f.cast("bitcast", b, pairs)});
 }
 
-// The first line of each 512 bytes: enough for the chip's own prefetcher to follow across pages. Asking for every
-// line is slower, since the few misses that a core tracks are then all taken.
-void fetch_ahead(Function& f, const Val& address, std::int64_t bytes) {
+// A row of the other tile. One line in four is enough for the chip's own prefetcher to follow, also across pages;
+// asking for all of them is slower, since the few misses that a core tracks are then taken. Rows so long that the
+// sums take several passes are too much for that prefetcher.
+void fetch_ahead(Function& f, const StreamProduct& p, const Val& address) {
+  const int step = p.shape.sum_in_one_pass(p.ahead_cols) ? 256 : 64;
   f.module().declarations.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
-  for (std::int64_t at = 0; at < bytes; at += 512)   // a read, into the second level, of data
-    f.call_void("llvm.prefetch.p0", {f.byte_offset(address, at), i32(0), i32(2), i32(1)});
+  for (std::int64_t at = 0; at < p.ahead_cols * static_cast<std::int64_t>(size_of(p.ahead_type)); at += step)
+    f.call_void("llvm.prefetch.p0", {f.byte_offset(address, at), i32(0), i32(2), i32(1)});   // a read, into level 2, of data
 }
 
 // Lanes with bit `step` clear take a's, the others b's: of themselves and of their partner across that bit.
@@ -74,7 +76,8 @@ std::string signature(const std::string& name, const char* parameters) {
   return fmt::format("internal void @{}({}, ptr %ahead, i64 %ahead_stride) noinline", name, parameters);
 }
 std::string name_of(const char* what, const StreamProduct& p) {
-  return fmt::format("{}_{}{}_rows{}_cols{}_ahead{}", what, short_name(p.type), p.shape.pairs ? "_pairs" : "", p.rows, p.cols, p.ahead_bytes);
+  return fmt::format("{}_{}{}_rows{}_cols{}_ahead_{}x{}", what, short_name(p.type), p.shape.pairs ? "_pairs" : "", p.rows, p.cols,
+                     short_name(p.ahead_type), p.ahead_cols);
 }
 
 class Score {
@@ -87,14 +90,16 @@ class Score {
     if (vectors() * p_.rows <= p_.shape.registers / 2)
       for (int r = 0; r < p_.rows; ++r)
         for (std::int64_t v = 0; v < vectors(); ++v) q_.push_back(load_q(r, i64(v * p_.shape.width)));
-    const int together = q_.empty() ? 2 : 1;   // q is read again and again: then for two keys at once
     const Val n = arg("%n", "i64");
     const Var next = f_.variable("ptr"), ahead = f_.variable("ptr");
     f_.set(next, arg("%k", "ptr"));
     f_.set(ahead, arg("%ahead", "ptr"));
     f_.loop(i64(0), n, stream_chunk, [&](Val first) {
       const Val count = f_.min(f_.sub(n, first), i64(stream_chunk));
-      f_.loop(i64(0), count, together, [&](Val j) { multiply(j, count, together, next, ahead); });
+      f_.loop(i64(0), count, 1, [&](Val j) {
+        fetch_ahead(f_, p_, advanced(ahead, arg("%ahead_stride", "i64")));
+        f_.store(folded(sums_of(advanced(next, arg("%stride", "i64"))), p_.shape.width / 2), waiting(j), p_.shape.width * 4);
+      });
       f_.loop(i64(0), count, keys_, [&](Val j) {
         std::vector<Val> keys;
         for (int key = 0; key < keys_; ++key) keys.push_back(f_.load(zero().type, waiting(f_.add(j, i64(key))), p_.shape.width * 4));
@@ -119,59 +124,35 @@ class Score {
     return now;
   }
 
-  // `together` keys from number j of `count` on; where there is no second one the first is taken twice.
-  void multiply(const Val& j, const Val& count, int together, const Var& next, const Var& ahead) {
-    std::vector<Val> keys;
-    for (int key = 0; key < together; ++key) {
-      fetch_ahead(f_, advanced(ahead, arg("%ahead_stride", "i64")), p_.ahead_bytes);
-      const Val row = advanced(next, arg("%stride", "i64"));
-      keys.push_back(key == 0 ? row : f_.select(f_.compare("icmp slt", f_.add(j, i64(key)), count), row, keys.front()));
-    }
-    const std::vector<Val> sums = sums_of(keys);
-    for (int key = 0; key < together; ++key) {
-      const auto of_key = sums.begin() + key * p_.rows;
-      f_.store(folded({of_key, of_key + p_.rows}, p_.shape.width / 2), waiting(f_.add(j, i64(key))), p_.shape.width * 4);
-    }
-  }
-
-  // The products of one vector of each key with every row, added to sums[key·rows + row].
-  void add_vector(std::vector<Val>& sums, const std::vector<Val>& keys, const std::function<Val(int)>& q) {
+  // The products of one vector of a key with every row, added to `sums`.
+  void add_vector(std::vector<Val>& sums, const Val& row, std::int64_t col, const std::function<Val(int)>& q) {
+    const Val raw = load_raw(f_, p_.type, row, col, p_.cols, lanes_);
+    const Val k = p_.shape.pairs ? raw : widened(f_, p_.type, raw);
     for (int r = 0; r < p_.rows; ++r) {
-      const Val x = q(r);
-      for (std::size_t key = 0; key < keys.size(); ++key) {
-        Val& sum = sums[key * static_cast<std::size_t>(p_.rows) + static_cast<std::size_t>(r)];
-        if (p_.shape.pairs) sum = dot_pairs(f_, sum.empty() ? zero() : sum, x, keys[key]);
-        else sum = sum.empty() ? f_.binary("fmul", x, keys[key]) : f_.fma(x, keys[key], sum);
-      }
+      Val& sum = sums[static_cast<std::size_t>(r)];
+      if (p_.shape.pairs) sum = dot_pairs(f_, sum.empty() ? zero() : sum, q(r), k);
+      else sum = sum.empty() ? f_.binary("fmul", q(r), k) : f_.fma(q(r), k, sum);
     }
   }
-  std::vector<Val> vectors_of(const std::vector<Val>& rows, std::int64_t col) {
-    std::vector<Val> out;
-    for (const Val& row : rows) {
-      const Val raw = load_raw(f_, p_.type, row, col, p_.cols, lanes_);
-      out.push_back(p_.shape.pairs ? raw : widened(f_, p_.type, raw));
-    }
-    return out;
-  }
-  std::vector<Val> sums_of(const std::vector<Val>& rows) {
+  // Of one key: the lanes' sums for each row.
+  std::vector<Val> sums_of(const Val& row) {
     constexpr std::int64_t unrolled = 16;
-    std::vector<Val> sums(rows.size() * static_cast<std::size_t>(p_.rows));
+    std::vector<Val> sums(static_cast<std::size_t>(p_.rows));
     const std::int64_t in_loop = vectors() <= unrolled ? 0 : p_.cols / (lanes_ * unrolled) * unrolled;
     if (in_loop > 0) {
       std::vector<Var> kept;
-      for (std::size_t i = 0; i < sums.size(); ++i) kept.push_back(f_.variable(zero().type)), f_.set(kept.back(), zero());
+      for (std::size_t r = 0; r < sums.size(); ++r) kept.push_back(f_.variable(zero().type)), f_.set(kept.back(), zero());
       f_.loop(i64(0), i64(in_loop), unrolled, [&](Val first) {
-        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = f_.get(kept[i]);
-        std::vector<Val> parts;
-        for (const Val& row : rows) parts.push_back(f_.gep("i8", row, f_.mul(first, i64(lanes_ * static_cast<std::int64_t>(size_of(p_.type))))));
+        for (std::size_t r = 0; r < sums.size(); ++r) sums[r] = f_.get(kept[r]);
+        const Val part = f_.gep("i8", row, f_.mul(first, i64(lanes_ * static_cast<std::int64_t>(size_of(p_.type)))));
         for (std::int64_t v = 0; v < unrolled; ++v)
-          add_vector(sums, vectors_of(parts, v * lanes_), [&](int r) { return load_q(r, f_.mul(f_.add(first, i64(v)), i64(p_.shape.width))); });
-        for (std::size_t i = 0; i < sums.size(); ++i) f_.set(kept[i], sums[i]);
+          add_vector(sums, part, v * lanes_, [&](int r) { return load_q(r, f_.mul(f_.add(first, i64(v)), i64(p_.shape.width))); });
+        for (std::size_t r = 0; r < sums.size(); ++r) f_.set(kept[r], sums[r]);
       });
-      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = f_.get(kept[i]);
+      for (std::size_t r = 0; r < sums.size(); ++r) sums[r] = f_.get(kept[r]);
     }
     for (std::int64_t v = in_loop; v < vectors(); ++v)
-      add_vector(sums, vectors_of(rows, v * lanes_), [&](int r) {
+      add_vector(sums, row, v * lanes_, [&](int r) {
         return q_.empty() ? load_q(r, i64(v * p_.shape.width)) : q_[static_cast<std::size_t>(r * vectors() + v)];
       });
     return sums;
@@ -246,7 +227,7 @@ class Sum {
   }
   void fetch(std::int64_t positions) {
     for (std::int64_t i = 0; i < positions; ++i) {
-      fetch_ahead(f_, f_.get(ahead_), p_.ahead_bytes);
+      fetch_ahead(f_, p_, f_.get(ahead_));
       f_.set(ahead_, f_.gep("i8", f_.get(ahead_), arg("%ahead_stride", "i64")));
     }
   }
@@ -316,6 +297,9 @@ int sum_vectors(const StreamShape& shape, int rows, std::int64_t all) {
 int StreamShape::sum_rows(std::int64_t cols) const {
   const std::int64_t vectors = padded(cols) / width;
   return sum_vectors(*this, most_rows, vectors) >= vectors ? most_rows : most_rows / 2;
+}
+bool StreamShape::sum_in_one_pass(std::int64_t cols) const {
+  return sum_vectors(*this, sum_rows(cols), padded(cols) / width) >= padded(cols) / width;
 }
 
 std::string stream_score_function(Module& m, const StreamProduct& p) {

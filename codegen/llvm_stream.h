@@ -17,17 +17,19 @@ struct StreamShape {
   // would not stay in registers. Later passes find the tile in cache.
   static constexpr int most_rows = 4;
   int sum_rows(std::int64_t cols) const;
+  bool sum_in_one_pass(std::int64_t cols) const;
 };
 
-// A product of `rows` rows (a power of two ≤ most_rows) with the stream's tile of a tensor. `ahead_bytes` of a row
-// of another tile are fetched into cache with each position.
+// A product of `rows` rows (a power of two ≤ most_rows) with the stream's tile of a tensor. With each position a
+// row of another tile is fetched into cache.
 struct StreamProduct {
   StreamShape shape;
   int rows = 1;
   DType type = DType::float32;
   std::int64_t cols = 0;          // elements of a row of the tensor
   std::int64_t pitch = 0;         // 32-bit words from row to row of the score or weight tile
-  std::int64_t ahead_bytes = 0;
+  DType ahead_type = DType::float32;
+  std::int64_t ahead_cols = 0;
 };
 
 // void (ptr q, ptr k, i64 stride, i64 n, ptr s, ptr folded, ptr ahead, i64 ahead_stride): s[row·pitch + position] =

@@ -64,7 +64,7 @@ class PositionLanes final : public PositionTiles {
     const std::string& tensor = frame_.kernel[op.b].name;
     const Ahead ahead = ahead_of(op.b);
     row_blocks(StreamShape::most_rows, [&](Val r, int rows) {
-      const StreamProduct product{shape_, rows, frame_.dtype(tensor), frame_.kernel[op.b].cols, pitch_, ahead.bytes};
+      const StreamProduct product{shape_, rows, frame_.dtype(tensor), frame_.kernel[op.b].cols, pitch_, ahead.type, ahead.cols};
       f_.call_void(stream_score_function(frame_.module, product),
                    {element_address(op.a, r, i64(0)), source(tensor), stride_bytes(tensor), frame_.at.positions,
                     stream_address(op.dst, r, i64(0)), folded_, ahead.first, ahead_stride(ahead, r)});
@@ -76,7 +76,7 @@ class PositionLanes final : public PositionTiles {
     const auto make = op.guarded ? guarded_stream_sum_function : stream_sum_function;
     const Ahead ahead = ahead_of(op.v);
     row_blocks(shape_.sum_rows(cols), [&](Val r, int rows) {
-      const StreamProduct product{shape_, rows, frame_.dtype(tensor), cols, pitch_, ahead.bytes};
+      const StreamProduct product{shape_, rows, frame_.dtype(tensor), cols, pitch_, ahead.type, ahead.cols};
       f_.call_void(make(frame_.module, product),
                    {stream_address(op.p, r, i64(0)), source(tensor), stride_bytes(tensor), frame_.at.positions,
                     element_address(op.acc, r, i64(0)), ahead.first, ahead_stride(ahead, r)});

@@ -76,8 +76,7 @@ PositionTiles::Ahead PositionTiles::ahead_of(ir::Value v) {
   const bool last = at == streamed_.end();
   const ir::ValueDecl& next = frame_.kernel[last ? streamed_.front() : *at];
   const Val position = last ? f_.add(frame_.at.position, i64(frame_.context.schedule.tile_keys)) : frame_.at.position;
-  return {frame_.row_address(next.name, frame_.at.row, position), stride_bytes(next.name),
-          next.cols * static_cast<std::int64_t>(size_of(frame_.dtype(next.name)))};
+  return {frame_.row_address(next.name, frame_.at.row, position), stride_bytes(next.name), frame_.dtype(next.name), next.cols};
 }
 
 void PositionTiles::row_blocks(int most, const std::function<void(Val, int)>& body) {

@@ -46,7 +46,8 @@ class PositionTiles : public LaneForm {
   // tensor, after the last tensor the next tile of the first.
   struct Ahead {
     Val first, stride;
-    std::int64_t bytes;
+    DType type;
+    std::int64_t cols;
   };
   Ahead ahead_of(ir::Value v);
   // Once is enough: later rows ask for what is there already.
