@@ -122,7 +122,7 @@ class PositionLanes final : public PositionTiles {
       f_.loop(i64(0), i64(shape_.padded(decl.cols)), shape_.width, [&](Val c) {
         expr_.push_scope(true);
         column_ = c;
-        columns_ = lane_numbers(c);
+        columns_ = f_.min(lane_numbers(c), splat_constant(i32(decl.cols - 1), shape_.width));   // lanes past the end repeat the last column
         const Values value = expr_.to_real(expr_.emit(op.expr));
         f_.store(f_.splat(value.front(), shape_.width), element_address(op.dst, row_, c), 4);
         expr_.pop_scope();

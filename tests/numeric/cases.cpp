@@ -67,7 +67,7 @@ class Sample {
       (run_.contains(tile) ? list : unseen).push_back(&schedules);
     }
     list.insert(list.begin(), unseen.begin(), unseen.end());   // sizes that have not come up yet go first
-    const std::size_t count = all_ ? list.size() : std::min<std::size_t>(7, list.size());
+    const std::size_t count = all_ ? list.size() : std::min<std::size_t>(5, list.size());
     for (std::size_t i = 0; i < count; ++i, ++turn_) {
       const std::vector<Schedule>& same_tile = *list[all_ || i < unseen.size() ? i : turn_ * 11 % list.size()];
       out.push_back(same_tile[turn_ % same_tile.size()]);
