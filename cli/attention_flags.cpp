@@ -9,6 +9,10 @@
 #include <sstream>
 
 #include "dsl/error.h"
+#include "runtime/cuda_device.h"
+#include "runtime/host_cpu.h"
+#include "runtime/nvrtc.h"
+#include "runtime/options.h"
 #include "runtime/parallel_for.h"
 #include "schedules/registry.h"
 
@@ -36,6 +40,29 @@ std::vector<std::string> pieces_of(const std::string& text) {
     pieces.push_back(from == std::string::npos ? "" : piece.substr(from, to - from + 1));
   }
   return pieces;
+}
+
+// The oldest chip that device headers are written for.
+constexpr int oldest_major = 8;
+
+void refuse_old_chip(const CudaDevice& d) {
+  if (d.major < oldest_major)
+    throw Error(ErrorKind::unsupported, "--device",
+                fmt::format("cuda:{} ({}) is {}, and kernels are made for sm_80 and newer", d.index, d.name, d.arch()),
+                "use --device cpu");
+}
+
+// What "auto" takes; a GPU that is passed over is told of once.
+std::optional<Device> first_usable_gpu() {
+  if (cuda_device_count() == 0) return std::nullopt;
+  try {
+    for (const CudaDevice& d : cuda_devices())
+      if (d.major >= oldest_major) return nvrtc(), Device{Device::Kind::cuda, d.index};
+    refuse_old_chip(cuda_devices().front());
+  } catch (const Error& e) {
+    warn(fmt::format("the GPU is not used: {}; {}", e.message(), e.remedy()));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -67,6 +94,7 @@ void add_variant_flags(CLI::App& app, AttentionFlags& flags, bool with_causal) {
   };
   text("--dtype", flags.dtype, "TYPE",
        "float32, bfloat16 or float16; inputs are converted (as the files, else float32)");
+  app.add_flag("--tf32", flags.tf32, "On a GPU, float32 products may round their operands to TF32")->group("Attention");
   app.add_option("--scale", flags.scale, "Factor of the scores (1/sqrt(D))")->group("Attention");
   text("--rule", flags.rule, "RULE", "softmax, softmax_plus_one, sigmoid or linear");
   if (with_causal)
@@ -98,11 +126,13 @@ void add_variant_flags(CLI::App& app, AttentionFlags& flags, bool with_causal) {
 }
 
 void add_device_flag(CLI::App& app, MachineFlags& flags) {
-  app.add_option("--device", flags.device, "auto, cpu, cuda or cuda:i")->type_name("DEVICE")->group("Machine");
+  app.add_option("--device", flags.device, "auto (the first GPU, else cpu), cpu, cuda or cuda:i")
+      ->type_name("DEVICE")
+      ->group("Machine");
 }
 void add_machine_flags(CLI::App& app, MachineFlags& flags) {
   add_device_flag(app, flags);
-  app.add_option("--threads", flags.threads, "Threads of a call; 0 is every core")
+  app.add_option("--threads", flags.threads, "Threads of a call on the CPU; 0 is every core")
       ->check(in_range(0, 4096))
       ->group("Machine");
 }
@@ -112,15 +142,24 @@ void add_schedule_flag(CLI::App& app, MachineFlags& flags) {
       ->group("Machine");
 }
 
-void use_machine(const MachineFlags& flags) {
-  const std::string& device = flags.device;
-  if (device == "cuda" || device.starts_with("cuda:"))
-    throw Error(ErrorKind::unsupported, "--device",
-                fmt::format("{} is not in this build: it has the CPU back end only", device), "use --device cpu");
-  if (device != "auto" && device != "cpu")
-    throw Error(ErrorKind::argument, "--device", fmt::format("\"{}\" is not a device", device),
-                "known are auto, cpu, cuda and cuda:i");
+Device device_of(const std::string& text) {
+  if (text == "auto") return first_usable_gpu().value_or(Device{});
+  const Device device = parse_device(text, "--device");
+  if (device.kind == Device::Kind::cpu) return device;
+  refuse_old_chip(cuda_device(device.index));
+  nvrtc();  // throws where there is none
+  return device;
+}
+
+Device use_machine(const MachineFlags& flags) {
   set_worker_count(flags.threads);
+  return device_of(flags.device);
+}
+
+std::string device_text(Device device) {
+  if (device.kind == Device::Kind::cpu) return host_cpu().model;
+  const CudaDevice& d = cuda_device(device.index);
+  return fmt::format("{} {}, {}, {} SMs", to_string(device), d.name, d.arch(), d.sms);
 }
 
 std::optional<Schedule> chosen_schedule(const MachineFlags& flags, const Target& target) {
@@ -195,6 +234,7 @@ std::string variant_text(const AttentionFlags& f) {
   add(!f.prefix_len.empty(), "prefix_len");
   add(!f.doc_ids.empty(), "doc_ids");
   add(f.dropout > 0, fmt::format("dropout {} seed {}", f.dropout, f.seed));
+  add(f.tf32, "tf32");
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dsl/library.h"
+#include "runtime/device.h"
 #include "schedules/schedule.h"
 
 namespace attile::cli {
@@ -21,7 +22,7 @@ struct AttentionFlags {
 
   std::optional<double> scale;
   std::string rule = "softmax";
-  bool causal = false;
+  bool causal = false, tf32 = false;
   std::string window;  // "left,right"
   double softcap = 0, dropout = 0;
   std::uint64_t seed = 0;
@@ -45,8 +46,14 @@ void add_device_flag(CLI::App& app, MachineFlags& flags);
 void add_machine_flags(CLI::App& app, MachineFlags& flags);  // device and threads
 void add_schedule_flag(CLI::App& app, MachineFlags& flags);
 
-// Checks --device and applies --threads. Throws Error(unsupported) for a device that this build has no back end for.
-void use_machine(const MachineFlags& flags);
+// "auto", "cpu", "cuda", "cuda:i" as a device that kernels can run on: auto is the first GPU if there is one of a chip
+// that kernels are made for, and NVRTC, else the CPU. Throws Error(argument) for another word or a device that is not
+// there, Error(environment) where driver or NVRTC is missing, Error(unsupported) for a chip older than sm_80.
+Device device_of(const std::string& text);
+// The device of --device; applies --threads. Throws as device_of does.
+Device use_machine(const MachineFlags& flags);
+// "cuda:0 NVIDIA H200, sm_90, 132 SMs", or the CPU's model.
+std::string device_text(Device device);
 // The schedule of --schedule: a YAML file, or the name of a shipped one for this target; nothing without the flag.
 std::optional<Schedule> chosen_schedule(const MachineFlags& flags, const Target& target);
 

@@ -37,7 +37,7 @@ std::vector<std::string> words_between_commas(std::string text) {
 // The product of all lists, the last one varying fastest.
 class Product {
  public:
-  explicit Product(const AttentionFlags& base) : cases_{{base, 0}} {}
+  Product(const AttentionFlags& base, Device device) : cases_{{base, 0, device}} {}
 
   template <typename T, typename Set>
   void by(const std::vector<T>& values, const Set& set) {
@@ -58,8 +58,8 @@ class Product {
   std::vector<BenchCase> cases_;
 };
 
-std::vector<BenchCase> cases_of(const BenchFlags& f) {
-  Product product(f.variant);
+std::vector<BenchCase> cases_of(const BenchFlags& f, Device device) {
+  Product product(f.variant, device);
   product.by_size(f.batch, "--batch", &AttentionFlags::batch);
   product.by_size(f.heads, "--heads", &AttentionFlags::heads);
   product.by_size(f.kv_heads, "--kv-heads", &AttentionFlags::kv_heads);
@@ -72,6 +72,7 @@ std::vector<BenchCase> cases_of(const BenchFlags& f) {
   product.by(words_between_commas(f.dtype), [](BenchCase& c, const std::string& value) {
     c.flags.dtype = to_string(parse_float_dtype(value, "--dtype"));
   });
+  if (device.kind == Device::Kind::cuda) return std::move(product).cases();
   product.by(sizes_of(f.threads, "--threads"), [](BenchCase& c, std::int64_t value) {
     c.threads = static_cast<int>(std::min<std::int64_t>(value, 1 << 20));
   });
@@ -79,11 +80,12 @@ std::vector<BenchCase> cases_of(const BenchFlags& f) {
 }
 
 int run(const BenchFlags& f) {
-  use_machine(f.machine);
+  const Device device = use_machine(f.machine);
   std::optional<OutputFile> json, csv;
   if (!f.json.empty() && f.json != "-") json.emplace(f.json);
   if (!f.csv.empty() && f.csv != "-") csv.emplace(f.csv);
-  const std::vector<BenchRow> rows = run_bench(cases_of(f), chosen_schedule(f.machine, host_target()), f.repeat);
+  const std::vector<BenchRow> rows =
+      run_bench(cases_of(f, device), chosen_schedule(f.machine, target_of(device)), f.repeat);
   const std::string json_text = f.json.empty() ? "" : bench_json(rows), csv_text = f.csv.empty() ? "" : bench_csv(rows);
   for (auto* output : {&json, &csv})
     if (*output) {
@@ -113,7 +115,7 @@ Action add_bench(CLI::App& verb) {
   list("--seqlen-k", f.seqlen_k, "Keys of a sequence (as seqlen-q)");
   list("--head-dim", f.head_dim, "Numbers of a query and a key (64)");
   list("--value-dim", f.value_dim, "Numbers of a value (as head-dim)");
-  list("--threads", f.threads, "Threads of a call; 0 is every core (0)");
+  list("--threads", f.threads, "Threads of a call on the CPU; 0 is every core (0)");
   verb.add_option("--causal", f.causal, "Without a value: on; a list such as false,true")
       ->type_name("LIST")
       ->group("Lists")

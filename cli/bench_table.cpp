@@ -1,14 +1,16 @@
 #include "cli/bench_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "runtime/cuda_device.h"
 #include "runtime/host_cpu.h"
-#include "runtime/measure.h"
 #include "runtime/parallel_for.h"
 
 namespace attile::cli {
@@ -25,22 +27,22 @@ constexpr double least_sample_seconds = 1e-3;
 struct Subject {
   BenchRow row;
   std::vector<std::unique_ptr<CallData>> data;
-  std::vector<Arguments> arguments;
-  std::optional<Kernel> kernel;
-  std::size_t calls_a_sample = 1, next = 0;
-
-  void call() {
-    kernel->run(arguments[next]);
-    next = (next + 1) % arguments.size();
-  }
+  std::unique_ptr<Runner> runner;
+  int calls_a_sample = 1;
+  const Program& program() const { return runner->kernel().program(); }
 };
 
-// Few operations for each byte: memory decides, and tensors that stay in a cache would flatter.
-bool memory_bound(const Work& work) { return work.flops < 40 * work.bytes; }
+// Few operations for each byte: memory decides, and tensors that stay in a cache would flatter. A GPU computes more for
+// each byte that it reads.
+bool memory_bound(const Work& work, Device device) {
+  return work.flops < (device.kind == Device::Kind::cuda ? 300 : 40) * work.bytes;
+}
 
-int buffers_of(const Work& work) {
-  if (!memory_bound(work) || work.bytes <= 0) return 1;
-  const double cache = std::max<double>(2.0 * static_cast<double>(host_cpu().l3_bytes), 64 << 20);
+int buffers_of(const Work& work, Device device) {
+  if (!memory_bound(work, device) || work.bytes <= 0) return 1;
+  const std::int64_t last_cache =
+      device.kind == Device::Kind::cuda ? cuda_device(device.index).l2_bytes : host_cpu().l3_bytes;
+  const double cache = std::max<double>(2.0 * static_cast<double>(last_cache), 64 << 20);
   return static_cast<int>(std::clamp(std::ceil(cache / work.bytes), 1.0, 256.0));
 }
 
@@ -52,7 +54,7 @@ void describe(BenchRow& row, const CallData& data) {
   row.heads = q[1], row.kv_heads = k[1], row.seqlen_q = q[2], row.seqlen_k = k[2], row.head_dim = q[3],
   row.value_dim = data.call().v.shape[3];
   row.work = work_of(data.call(), row.sequences);
-  row.buffers = buffers_of(row.work);
+  row.buffers = buffers_of(row.work, row.asked.device);
 }
 
 Subject subject_of(const BenchCase& asked, const std::optional<Schedule>& schedule) {
@@ -61,37 +63,35 @@ Subject subject_of(const BenchCase& asked, const std::optional<Schedule>& schedu
   set_worker_count(asked.threads);
   s.row.threads = worker_count();
   const DType dtype = parse_float_dtype(asked.flags.dtype, "--dtype");
+  std::vector<const AttentionCall*> calls;
   do {
     s.data.push_back(std::make_unique<CallData>(asked.flags, Contents::values, false, dtype));
-    s.data.back()->call().schedule = schedule;
-    s.arguments.push_back(attention_arguments(s.data.back()->call()));
+    AttentionCall& call = s.data.back()->call();
+    call.schedule = schedule;
+    call.device = asked.device;
+    calls.push_back(&call);
     if (s.data.size() == 1) describe(s.row, *s.data.front());
   } while (static_cast<int>(s.data.size()) < s.row.buffers);
-  s.row.jit_ms = 1e3 * seconds_of([&] { s.kernel = attention_kernel(s.data.front()->call()); });
-  s.row.schedule = to_string(s.kernel->program().schedule);
-  for (std::size_t i = 0; i < s.data.size(); ++i) s.call();  // every page touched
-  const double once = std::min(seconds_of([&] { s.call(); }), seconds_of([&] { s.call(); }));
-  s.calls_a_sample = static_cast<std::size_t>(std::clamp(least_sample_seconds / std::max(once, 1e-7), 1.0, 10000.0));
+  s.runner = Runner::make(calls);
+  s.row.jit_ms = 1e3 * s.runner->build_seconds();
+  s.row.schedule = to_string(s.program().schedule);
+  s.row.arithmetic = arithmetic_of(s.program().problem, s.program().schedule, asked.device);
+  s.runner->run_all();  // every page touched
+  s.calls_a_sample = s.runner->calls_in(least_sample_seconds);
   return s;
-}
-
-double limit_now(const Schedule& schedule) {
-  return schedule.bf16_dot ? measure_bf16_dot_gflops(0.005) : measure_fma_gflops(0.005);
 }
 
 void measure(std::vector<Subject>& group, int rounds) {
   for (Subject& s : group) {
     set_worker_count(s.row.asked.threads);
-    s.row.read_gbs = measure_read_gbs();
+    s.row.read_gbs = measure_read_gbs_of(s.row.asked.device);
   }
   for (int round = 0; round < rounds; ++round)
     for (Subject& s : group) {
       set_worker_count(s.row.asked.threads);
-      s.row.limits.seconds.push_back(limit_now(s.kernel->program().schedule));
-      const double seconds = seconds_of([&] {
-        for (std::size_t i = 0; i < s.calls_a_sample; ++i) s.call();
-      });
-      s.row.times.seconds.push_back(std::max(seconds / static_cast<double>(s.calls_a_sample), 1e-9));
+      s.row.limits.seconds.push_back(
+          measure_gflops(s.program().problem, s.program().schedule, s.row.asked.device, 0.005));
+      s.row.times.seconds.push_back(s.runner->seconds(s.calls_a_sample));
     }
 }
 
@@ -128,23 +128,38 @@ std::vector<BenchRow> run_bench(const std::vector<BenchCase>& cases, const std::
   return rows;
 }
 
+// "mma.sync of bfloat16, multiply-adds": each once.
+static std::string arithmetics(const std::vector<BenchRow>& rows) {
+  std::set<std::string> names;
+  for (const BenchRow& row : rows) names.insert(row.arithmetic);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 std::string bench_table(const std::vector<BenchRow>& rows) {
   std::size_t width = 8, variant_width = 7;
   for (const BenchRow& row : rows) {
     width = std::max(width, row.problem.size());
     variant_width = std::max(variant_width, mask_text(row).size());
   }
-  std::string text =
-      fmt::format("{:<{}}  {:<{}}  {:>7}  {:>8}  {:>8}  {:>6}  {:>8}  {:>8}  {:>6}\n", "problem", width, "variant",
-                  variant_width, "threads", "median", "best", "spread", "GFLOP/s", "of limit", "GB/s");
+  const bool gpu = !rows.empty() && rows.front().on_gpu();
+  const auto threads = [&](const std::string& text) { return gpu ? "" : fmt::format("  {:>7}", text); };
+  std::string text = fmt::format("{:<{}}  {:<{}}{}  {:>8}  {:>8}  {:>6}  {:>8}  {:>8}  {:>6}\n", "problem", width,
+                                 "variant", variant_width, threads("threads"), "median", "best", "spread",
+                                 gpu ? "TFLOP/s" : "GFLOP/s", "of limit", "GB/s");
   for (const BenchRow& row : rows)
-    text += fmt::format("{:<{}}  {:<{}}  {:>7}  {:>8}  {:>8}  {:>5.1f}%  {:>8.4g}  {:>7.1f}%  {:>6.3g}\n", row.problem,
-                        width, mask_text(row), variant_width, row.threads, time_text(row.times.median()),
-                        time_text(row.times.best()), row.times.spread() * 100, gflops(row), row.limit_share() * 100,
-                        gbs(row));
-  return text +
-         "of limit: of the multiply-adds (or bf16 dots, where the schedule uses them) measured between the runs; "
-         "spread: half the distance of the quartiles\n";
+    text += fmt::format("{:<{}}  {:<{}}{}  {:>8}  {:>8}  {:>5.1f}%  {:>8.4g}  {:>7.1f}%  {:>6.4g}\n", row.problem,
+                        width, mask_text(row), variant_width, threads(std::to_string(row.threads)),
+                        time_text(row.times.median()), time_text(row.times.best()), row.times.spread() * 100,
+                        gflops(row) / (gpu ? 1000 : 1), row.limit_share() * 100, gbs(row));
+  const std::string spread = "spread: half the distance of the quartiles\n";
+  if (!gpu)
+    return text +
+           "of limit: of the multiply-adds (or bf16 dots, where the schedule uses them) measured between the runs; " +
+           spread;
+  return text + fmt::format(
+                    "of limit: of the arithmetic that the schedule uses ({}), measured between the runs; {}"
+                    "on {}, which read {:.4g} GB/s from its memory\n",
+                    arithmetics(rows), spread, device_text(rows.front().asked.device), rows.front().read_gbs);
 }
 
 std::string bench_json(const std::vector<BenchRow>& rows) {
@@ -161,6 +176,7 @@ std::string bench_json(const std::vector<BenchRow>& rows) {
                     {"value_dim", row.value_dim},
                     {"dtype", row.asked.flags.dtype},
                     {"causal", row.asked.flags.causal},
+                    {"device", to_string(row.asked.device)},
                     {"threads", row.threads},
                     {"buffers", row.buffers},
                     {"schedule", row.schedule},
@@ -174,23 +190,26 @@ std::string bench_json(const std::vector<BenchRow>& rows) {
                     {"gflops", gflops(row)},
                     {"gbs", gbs(row)},
                     {"limit_gflops", row.limits.median()},
+                    {"limit_of", row.arithmetic},
                     {"share_of_limit", row.limit_share()},
                     {"read_gbs", row.read_gbs}});
-  const Json all = {{"version", ATTILE_VERSION}, {"cpu", host_cpu().model}, {"isa", host_cpu().isa()}, {"rows", list}};
+  Json all = {{"version", ATTILE_VERSION}, {"cpu", host_cpu().model}, {"isa", host_cpu().isa()}};
+  if (!rows.empty() && rows.front().on_gpu()) all["gpu"] = device_text(rows.front().asked.device);
+  all["rows"] = list;
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string bench_csv(const std::vector<BenchRow>& rows) {
   std::string text =
       "batch,heads,kv_heads,seqlen_q,seqlen_k,head_dim,value_dim,dtype,causal,variant,threads,buffers,median_s,best_s,"
-      "spread,gflops,gbs,limit_gflops,share_of_limit,read_gbs,jit_ms\n";
+      "spread,gflops,gbs,limit_gflops,share_of_limit,read_gbs,jit_ms,device\n";
   for (const BenchRow& row : rows)
     text += fmt::format(
-        "{},{},{},{},{},{},{},{},{},\"{}\",{},{},{:.9g},{:.9g},{:.4g},{:.6g},{:.6g},{:.6g},{:.4g},{:.4g},{:.4g}\n",
+        "{},{},{},{},{},{},{},{},{},\"{}\",{},{},{:.9g},{:.9g},{:.4g},{:.6g},{:.6g},{:.6g},{:.4g},{:.4g},{:.4g},{}\n",
         row.sequences, row.heads, row.kv_heads, row.seqlen_q, row.seqlen_k, row.head_dim, row.value_dim,
         row.asked.flags.dtype, row.asked.flags.causal, row.variant, row.threads, row.buffers, row.times.median(),
         row.times.best(), row.times.spread(), gflops(row), gbs(row), row.limits.median(), row.limit_share(),
-        row.read_gbs, row.jit_ms);
+        row.read_gbs, row.jit_ms, to_string(row.asked.device));
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include "cli/call_data.h"
 #include "cli/output_file.h"
 #include "cli/peaks.h"
+#include "cli/runner.h"
 #include "cli/work.h"
 
 namespace attile::cli {
@@ -16,11 +17,12 @@ namespace attile::cli {
 struct BenchCase {
   AttentionFlags flags;
   int threads = 0;  // 0: every core
+  Device device;
 };
 
 struct BenchRow {
   BenchCase asked;
-  std::string problem, variant, schedule;
+  std::string problem, variant, schedule, arithmetic;
   std::int64_t sequences = 1, heads = 0, kv_heads = 0, seqlen_q = 0, seqlen_k = 0, head_dim = 0, value_dim = 0;
   int threads = 0;
   int buffers = 1;  // copies of the tensors taken in turn, so that no cache keeps them between runs
@@ -30,6 +32,7 @@ struct BenchRow {
   Times limits;  // GFLOP/s that the arithmetic of the schedule could reach, one entry a round
   double read_gbs = 0;
   double limit_share() const;  // median over the rounds
+  bool on_gpu() const { return asked.device.kind == Device::Kind::cuda; }
 };
 
 std::vector<BenchRow> run_bench(const std::vector<BenchCase>& cases, const std::optional<Schedule>& schedule,

@@ -123,7 +123,7 @@ std::string warm_line(const std::string& line, bool& built) {
     throw Error(ErrorKind::argument, "", usage_text(app, error));
   }
   const KernelSource s = kernel_source(flags);
-  const Kernel kernel = Kernel::get(s.algorithm, s.problem, s.schedule);
+  const Kernel kernel = Kernel::get(s.algorithm, s.problem, s.schedule, s.chip.device.value_or(Device{}));
   built = !kernel.build_info().from_disk;
   return to_string(s.problem);
 }

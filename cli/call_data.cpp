@@ -113,6 +113,7 @@ void CallData::take_options(const AttentionFlags& f) {
   call_.top_k = f.top_k;
   if (!f.top_k_renormalise.empty()) call_.top_k_renormalise = parse_boolean(f.top_k_renormalise, "--top-k-renormalise");
   call_.dropout = f.dropout;
+  call_.tf32 = f.tf32 && call_.q.dtype == DType::float32;
   call_.seed = f.seed;
 }
 

@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/reference.h"
 #include "dsl/error.h"
+#include "runtime/cuda_tensors.h"
 #include "runtime/kernel.h"
 #include "schedules/registry.h"
 
@@ -25,7 +26,7 @@ struct CheckFlags {
   std::vector<std::string> files;
   std::string dtype;
   MachineFlags machine;
-  bool all_schedules = false, json = false;
+  bool all_schedules = false, json = false, tf32 = false;
 };
 
 // One run of a file in one type, with every schedule asked for.
@@ -50,8 +51,12 @@ struct Line {
 // The case's tensors with room for the outputs.
 class CaseCall {
  public:
-  CaseCall(const CaseFile& file, const CaseRun& run, DType type)
-      : run_(run), algorithm_(attention(run.options)), inputs_(file, run, type) {
+  CaseCall(const CaseFile& file, const CaseRun& run, DType type, Device device, bool tf32)
+      : run_(run),
+        algorithm_(attention(run.options)),
+        inputs_(file, run, type),
+        device_(device),
+        tf32_(tf32 && type == DType::float32 && device.kind == Device::Kind::cuda) {
     for (const auto& [name, view] : inputs_.inputs().tensors) {
       if (algorithm_.find_input(name) == nullptr) continue;
       arguments_.tensor(name, strided(view.data, view.dtype, view.shape, view.strides));
@@ -68,12 +73,16 @@ class CaseCall {
   }
 
   const Algorithm& algorithm() const { return algorithm_; }
-  Problem problem() const { return problem_of(algorithm_, arguments_); }
+  Problem problem() const {
+    Problem p = problem_of(algorithm_, arguments_);
+    p.tf32 = tf32_;
+    return p;
+  }
 
   // "" or where an output differs; `worst` is raised to the largest error met.
   std::string run(const std::optional<Schedule>& schedule, double& worst) {
     for (auto& [name, array] : outputs_) array.fill(std::numeric_limits<double>::quiet_NaN());
-    Kernel::get(algorithm_, problem(), schedule).run(arguments_);
+    compute(Kernel::get(algorithm_, problem(), schedule, device_));
     std::string fault;
     for (const auto& [name, expected] : run_.expected) {
       const Array& array = outputs_.at(name);
@@ -87,6 +96,12 @@ class CaseCall {
   }
 
  private:
+  void compute(const Kernel& kernel) {
+    if (device_.kind == Device::Kind::cpu) return kernel.run(arguments_);
+    CudaTensors there(algorithm_, arguments_, device_);
+    kernel.run(there.arguments());
+    there.copy_back();
+  }
   void set_tolerances(DType type) {
     double largest_lse = 0;
     if (const auto lse = run_.expected.find("lse"); lse != run_.expected.end())
@@ -96,8 +111,8 @@ class CaseCall {
     const bool normalised = run_.options.rule == Rule::softmax || run_.options.rule == Rule::softmax_plus_one;
     if (const auto o = run_.expected.find("o"); o != run_.expected.end() && !normalised)
       for (const double value : o->second.values) scale = std::max(scale, std::fabs(value));
-    tolerances_["o"] = {(output_tolerance(type, type) + score_tolerance(largest_lse)) * scale, 0};
-    tolerances_["lse"] = {1e-5, 1e-5};
+    tolerances_["o"] = {(output_tolerance(type, type, tf32_) + score_tolerance(largest_lse)) * scale, 0};
+    tolerances_["lse"] = {lse_tolerance(tf32_), lse_tolerance(tf32_)};
   }
   static double worst_share(const std::vector<double>& want, const std::vector<double>& got, double absolute,
                             double relative) {
@@ -111,19 +126,22 @@ class CaseCall {
   const CaseRun& run_;
   Algorithm algorithm_;
   CaseArguments inputs_;
+  Device device_;
+  bool tf32_;
   Arguments arguments_;
   std::map<std::string, Array> outputs_;
   std::map<std::string, std::pair<double, double>> tolerances_;
   double largest_value_ = 0;
 };
 
-Outcome run_case(const CheckFlags& f, const CaseFile& file, const CaseRun& run, DType type) {
+Outcome run_case(const CheckFlags& f, const CaseFile& file, const CaseRun& run, DType type, Device device) {
   Outcome outcome;
   try {
-    CaseCall call(file, run, type);
-    std::vector<std::optional<Schedule>> schedules{chosen_schedule(f.machine, host_target())};
+    CaseCall call(file, run, type, device, f.tf32);
+    const Target target = target_of(device);
+    std::vector<std::optional<Schedule>> schedules{chosen_schedule(f.machine, target)};
     if (f.all_schedules) {
-      const std::vector<Schedule> all = legal_schedules(call.algorithm(), call.problem(), host_target());
+      const std::vector<Schedule> all = legal_schedules(call.algorithm(), call.problem(), target);
       schedules.assign(all.begin(), all.end());
     }
     for (const std::optional<Schedule>& schedule : schedules) {
@@ -144,7 +162,7 @@ std::vector<DType> dtypes_of(const CheckFlags& f) {
   return {parse_float_dtype(f.dtype, "--dtype")};
 }
 
-std::vector<Line> lines_of(const CheckFlags& f, const std::string& path) {
+std::vector<Line> lines_of(const CheckFlags& f, const std::string& path, Device device) {
   CaseFile file;
   try {
     file = read_case_file(path);
@@ -154,7 +172,7 @@ std::vector<Line> lines_of(const CheckFlags& f, const std::string& path) {
   std::vector<Line> lines;
   for (const CaseRun& run : file.runs) {
     Line line{file.id, run.about.empty() ? file.about : run.about, {}, run.not_run, ""};
-    for (const DType type : dtypes_of(f)) line.outcomes.emplace_back(type, run_case(f, file, run, type));
+    for (const DType type : dtypes_of(f)) line.outcomes.emplace_back(type, run_case(f, file, run, type, device));
     lines.push_back(std::move(line));
   }
   return lines;
@@ -213,13 +231,13 @@ struct Count {
 };
 
 int run(const CheckFlags& f) {
-  use_machine(f.machine);
+  const Device device = use_machine(f.machine);
   dtypes_of(f);
-  chosen_schedule(f.machine, host_target());  // a bad flag is no fault of the cases
+  chosen_schedule(f.machine, target_of(device));  // a bad flag is no fault of the cases
   Count count;
   Json json = Json::array();
   for (const std::string& path : f.files)
-    for (const Line& line : lines_of(f, path)) {
+    for (const Line& line : lines_of(f, path, device)) {
       count.add(line);
       if (f.json)
         json.push_back(line_json(line));
@@ -227,12 +245,15 @@ int run(const CheckFlags& f) {
         print_line(line);
     }
   if (f.json)
-    fmt::print(
-        "{}\n",
-        Json{{"passed", count.passed}, {"failed", count.failed}, {"not_run", count.not_run}, {"cases", json}}.dump(
-            2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", Json{{"device", to_string(device)},
+                            {"passed", count.passed},
+                            {"failed", count.failed},
+                            {"not_run", count.not_run},
+                            {"cases", json}}
+                           .dump(2, ' ', false, Json::error_handler_t::replace));
   else
-    fmt::print("{} passed, {} failed, {} not run\n", count.passed, count.failed, count.not_run);
+    fmt::print("{} passed, {} failed, {} not run, on {}\n", count.passed, count.failed, count.not_run,
+               device_text(device));
   return count.failed == 0 ? good : failed;
 }
 
@@ -244,6 +265,7 @@ Action add_check(CLI::App& verb) {
   verb.add_option("files", flags->files, "Cases in JSON")->type_name("FILE")->required();
   verb.add_option("--dtype", flags->dtype, "Only this type: float32, bfloat16 or float16 (all)")->type_name("TYPE");
   verb.add_flag("--all-schedules", flags->all_schedules, "Every legal schedule of the target's space (takes long)");
+  verb.add_flag("--tf32", flags->tf32, "On a GPU, float32 products may round their operands to TF32");
   verb.add_flag("--json", flags->json, "The results as JSON");
   add_machine_flags(verb, flags->machine);
   add_schedule_flag(verb, flags->machine);

@@ -2,17 +2,29 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "cli/attention_flags.h"
 #include "cli/command.h"
 #include "cli/work.h"
+#include "codegen/embedded.h"
 #include "dsl/error.h"
 #include "runtime/cache.h"
+#include "runtime/cuda_device.h"
+#include "runtime/cuda_driver.h"
+#include "runtime/cuda_places.h"
+#include "runtime/disassembler.h"
 #include "runtime/host_cpu.h"
 #include "runtime/kernel.h"
+#include "runtime/nvrtc.h"
+#include "runtime/nvrtc_compiler.h"
 #include "runtime/options.h"
 #include "runtime/orc_compiler.h"
 #include "runtime/parallel_for.h"
+#include "schedules/registry.h"
 
 namespace attile::cli {
 namespace {
@@ -24,8 +36,8 @@ struct Finding {
   std::string name;
   std::vector<std::pair<std::string, std::string>> facts;
   std::string fault, fix;
-  bool needed = true;   // kernels cannot run without it
-  bool present = true;  // in this build
+  bool needed = true;     // kernels cannot run without it
+  bool optional = false;  // a machine may well be without it
 };
 
 // A finding whose facts could not be had says why.
@@ -86,16 +98,71 @@ void look_at_cache(Finding& f) {
                                    damaged ? fmt::format("; {} damaged, see attile cache verify", damaged) : ""));
 }
 
-std::vector<Finding> findings() {
-  std::vector<Finding> all{examined("CPU", look_at_cpu), examined("LLVM module", look_at_llvm),
-                           examined("kernel cache", look_at_cache)};
-  all.push_back({"GPU", {{"back end", "kernels run on the CPU"}}, "", "", false, false});
+void look_at_driver(Finding& f) {
+  f.needed = false;
+  f.optional = true;
+  const CudaProbe driver = probe_cuda_driver();
+  if (!driver.path.empty()) f.facts.emplace_back("file", driver.path);
+  if (!driver.release.empty()) f.facts.emplace_back("release", driver.release);
+  if (!driver.path.empty()) f.facts.emplace_back("version", "CUDA " + cuda_version_text(driver.version));
+  f.fault = driver.fault;
+  f.fix = driver.fix;
+  for (const CudaDevice& d : cuda_devices())
+    f.facts.emplace_back(fmt::format("cuda:{}", d.index),
+                         fmt::format("{}, {}, {}, {} SMs, {}", d.name, d.arch(),
+                                     bytes_text(static_cast<double>(d.memory_bytes)), d.sms, d.uuid));
+}
+
+void look_at_nvrtc(Finding& f) {
+  f.needed = false;
+  f.optional = true;
+  const Nvrtc& library = nvrtc();  // throws where there is none
+  f.facts = {{"file", library.path},
+             {"version", library.version()},
+             {"compiles for", fmt::format("sm_{} to sm_{}", library.archs.front(), library.archs.back())}};
+  for (const CudaDevice& d : cuda_devices())
+    if (!std::binary_search(library.archs.begin(), library.archs.end(), 10 * d.major + d.minor)) {
+      f.fault = fmt::format("cuda:{} is {}, which this version does not know", d.index, d.arch());
+      f.fix = "install a newer NVRTC: 'pip install --upgrade nvidia-cuda-nvrtc'";
+    }
+}
+
+void look_at_disassembler(Finding& f) {
+  f.needed = false;
+  f.optional = true;
+  const std::string program = find_disassembler();
+  if (!program.empty()) {
+    f.facts = {{"file", program}};
+    return;
+  }
+  f.fault = "neither nvdisasm nor cuobjdump was found; only 'attile emit --stage sass' needs one";
+  f.fix = "pip install nvidia-cuda-nvdisasm";
+}
+
+// What --device means here, and which schedules its kernels are made from.
+void look_at_device(Finding& f, const std::string& asked, Device& device) {
+  device = device_of(asked);  // throws where kernels cannot run there
+  f.facts = {{"asked for", asked},
+             {"kernels run on", to_string(device)},
+             {"model", device_text(device)},
+             {"schedules of", schedule_file(target_of(device)).target}};
+}
+
+std::vector<Finding> findings(const std::string& asked) {
+  std::vector<Finding> all{examined("CPU", look_at_cpu),
+                           examined("LLVM module", look_at_llvm),
+                           examined("kernel cache", look_at_cache),
+                           examined("CUDA driver", look_at_driver),
+                           examined("NVRTC", look_at_nvrtc),
+                           examined("SASS disassembler", look_at_disassembler)};
+  Device device;
+  all.push_back(examined("device", [&](Finding& f) { look_at_device(f, asked, device); }));
+  if (device.kind == Device::Kind::cuda) all[0].needed = all[1].needed = false;  // CPU and LLVM
   return all;
 }
 
 const char* state_of(const Finding& f) {
-  if (!f.present) return "not in this build";
-  return f.fault.empty() ? "ok" : f.needed ? "NOT USABLE" : "limited";
+  return f.fault.empty() ? "ok" : f.needed ? "NOT USABLE" : f.optional && f.facts.empty() ? "not here" : "limited";
 }
 
 void print_text(const std::vector<Finding>& all) {
@@ -114,7 +181,7 @@ void print_json(const std::vector<Finding>& all, bool usable) {
   Json json = {{"version", ATTILE_VERSION}, {"usable", usable}};
   for (const Finding& f : all) {
     Json& part = json["parts"][f.name];
-    part["ok"] = f.present && f.fault.empty();
+    part["ok"] = f.fault.empty();
     for (const auto& [fact, text] : f.facts) part[fact] = text;
     if (!f.fault.empty()) part["missing"] = f.fault;
     if (!f.fix.empty()) part["fix"] = f.fix;
@@ -124,8 +191,9 @@ void print_json(const std::vector<Finding>& all, bool usable) {
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-int run(bool json) {
-  const std::vector<Finding> all = findings();
+int run(bool json, const std::string& device) {
+  parse_device(device, "--device");  // a wrong word is wrong usage
+  const std::vector<Finding> all = findings(device);
   bool usable = true;
   for (const Finding& f : all) usable = usable && (f.fault.empty() || !f.needed);
   if (json)
@@ -135,13 +203,41 @@ int run(bool json) {
   return usable ? good : failed;
 }
 
+// A text that a failed compile left behind, compiled again in the same way.
+struct Compile {
+  std::string file, arch = "sm_90a";
+  std::vector<std::string> flags;
+};
+
+int compile(const Compile& c) {
+  std::ifstream file(c.file, std::ios::binary);
+  if (!file || !is_file(c.file))
+    throw Error(ErrorKind::argument, "--compile", fmt::format("\"{}\" cannot be read", c.file), "");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const CompiledCuda compiled = compile_cuda(text, c.file.substr(c.file.rfind('/') + 1), c.arch,
+                                             embedded::device_files(), {.extra_flags = c.flags});
+  fmt::print("{}\n{} bytes for {} by {} in {}\n", compiled.log, compiled.image().size(), compiled.arch,
+             cuda_compiler_text({.extra_flags = c.flags}), time_text(compiled.compile_ms / 1000));
+  for (const CudaResources& k : compiled.resources)
+    fmt::print("{}: {} registers, {} bytes of stack, {} spilled, {} shared\n", k.entry, k.registers, k.stack_bytes,
+               k.spill_store_bytes, k.shared_bytes);
+  return good;
+}
+
 }  // namespace
 
 Action add_doctor(CLI::App& verb) {
   auto json = std::make_shared<bool>(false);
-  verb.footer("The exit code is 1 when kernels cannot run here.");
+  auto wanted = std::make_shared<Compile>();
+  auto machine = std::make_shared<MachineFlags>();
+  verb.footer("The exit code is 1 when kernels cannot run on the device.");
   verb.add_flag("--json", *json, "The same as JSON");
-  return [json] { return run(*json); };
+  verb.add_option("--compile", wanted->file, "Only compile this CUDA text, as kernels are compiled, and show the log")
+      ->type_name("FILE");
+  verb.add_option("--arch", wanted->arch, "The chip to compile it for")->type_name("CHIP")->capture_default_str();
+  verb.add_option("--nvrtc-flag", wanted->flags, "A further flag for NVRTC; may be repeated")->type_name("FLAG");
+  add_device_flag(verb, *machine);
+  return [=] { return wanted->file.empty() ? run(*json, machine->device) : compile(*wanted); };
 }
 
 }  // namespace attile::cli

@@ -1,15 +1,19 @@
 // attile explain: what a schedule needs, why it was chosen and whether it is legal, what the orders of its loops move
-// through memory, and which limit of this machine the problem meets.
+// through memory, and which limit of this machine the problem meets; of a GPU's kernels what ptxas made of them and how
+// they fill the device.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/explain_gpu.h"
 #include "cli/io_model.h"
 #include "cli/kernel_flags.h"
 #include "cli/peaks.h"
 #include "cli/work.h"
+#include "dsl/error.h"
 #include "runtime/parallel_for.h"
+#include "schedules/cuda_footprint.h"
 #include "schedules/footprint.h"
 #include "schedules/registry.h"
 
@@ -20,14 +24,14 @@ using Json = nlohmann::ordered_json;
 
 struct ExplainFlags {
   KernelFlags kernel;
-  bool json = false;
+  bool json = false, measure = false;
+  std::vector<std::string> run_words;  // the same call as words of `attile run`
 };
 
 // The limits of this machine and the time that the chosen schedule's operations and bytes would take at them.
 struct Roofline {
   Peaks peaks;
   int threads = 1;
-  double gflops = 0;     // of the arithmetic that the schedule uses
   double crossover = 0;  // operations a byte at which both limits are met
   double arithmetic_s = 0, memory_s = 0;
   bool arithmetic_bound() const { return arithmetic_s >= memory_s; }
@@ -40,7 +44,9 @@ struct Explanation {
   Footprint footprint;
   Work once;                         // every tensor moved once, every visible pair computed
   std::vector<OrderTraffic> orders;  // empty for a schedule that is not legal
-  std::optional<Roofline> roofline;  // on this machine only
+  std::optional<Roofline> roofline;  // on this machine's CPU only
+  std::optional<GpuExplanation> gpu;
+  bool on_gpu() const { return source.chip.target.family == TargetFamily::cuda; }
 };
 
 std::string chosen_by(const ExplainFlags& f, const KernelSource& s) {
@@ -52,29 +58,44 @@ std::string chosen_by(const ExplainFlags& f, const KernelSource& s) {
   return text + (known->schedule == s.schedule ? "" : ", made legal");
 }
 
-Roofline measured_roofline(const Schedule& schedule, const Traffic& traffic) {
+Roofline measured_roofline(const KernelSource& s, const Traffic& traffic) {
   Roofline r;
-  r.peaks = measure_peaks();
+  r.peaks = measure_peaks(s.problem, s.schedule, *s.chip.device);
   r.threads = worker_count();
-  r.gflops = gflops_limit(r.peaks, schedule);
-  r.crossover = r.gflops / r.peaks.read_gbs;
-  r.arithmetic_s = static_cast<double>(traffic.flops) / (r.gflops * 1e9);
+  r.crossover = r.peaks.gflops / r.peaks.read_gbs;
+  r.arithmetic_s = static_cast<double>(traffic.flops) / (r.peaks.gflops * 1e9);
   r.memory_s = static_cast<double>(traffic.total().total()) / (r.peaks.read_gbs * 1e9);
   return r;
 }
 
+std::vector<std::string> run_words(const ExplainFlags& f, const KernelSource& s) {
+  std::vector<std::string> words{"run", "--repeat=1", "--device=" + to_string(*s.chip.device)};
+  words.insert(words.end(), f.run_words.begin(), f.run_words.end());
+  if (f.kernel.attention.out_dtype.empty())
+    words.push_back(fmt::format("--out-dtype={}", to_string(s.problem.dtypes.at("o"))));
+  if (f.kernel.lse) words.insert(words.end(), {"--lse-out", "/dev/null"});
+  return words;
+}
+
 Explanation explain(const ExplainFlags& f) {
-  Explanation e{kernel_source(f.kernel), "", {}, {}, {}, {}, {}};
+  Explanation e{kernel_source(f.kernel), "", {}, {}, {}, {}, {}, {}};
   const KernelSource& s = e.source;
   e.chosen_by = chosen_by(f, s);
   e.reasons = legality(s.algorithm, s.problem, s.schedule, s.chip.target);
-  e.footprint = footprint(s.algorithm, s.problem, s.schedule, s.chip.target);
+  if (f.measure && (!e.on_gpu() || !s.chip.device))
+    throw Error(ErrorKind::argument, "--measure", "it needs a GPU of this machine",
+                "leave it out, or give --device cuda");
+  if (!e.on_gpu()) e.footprint = footprint(s.algorithm, s.problem, s.schedule, s.chip.target);
   const DType out = s.problem.dtypes.at("o");
   const CallData data(f.kernel.attention, Contents::shapes, f.kernel.lse, out);
   e.once = work_of(data.call(), data.sequences());
   if (!e.reasons.empty()) return e;
+  if (e.on_gpu()) {
+    e.gpu = explain_gpu(s, data, f.measure ? std::optional(run_words(f, s)) : std::nullopt);
+    return e;
+  }
   e.orders = traffic_by_order(s, data);
-  if (f.kernel.target == "host") e.roofline = measured_roofline(s.schedule, e.orders.back().traffic);
+  if (s.chip.device) e.roofline = measured_roofline(s, e.orders.back().traffic);
   return e;
 }
 
@@ -103,14 +124,28 @@ void print_orders(const Explanation& e) {
 void print_roofline(const Explanation& e) {
   if (!e.roofline) return print_line("roofline", "only for the machine itself (--target host)");
   const Roofline& r = *e.roofline;
-  print_line("roofline",
-             fmt::format("both limits are met at {:.3g} FLOP/byte: {:.4g} GFLOP/s of {}, {:.3g} GB/s read "
-                         "(measured now, {} thread{})",
-                         r.crossover, r.gflops, e.source.schedule.bf16_dot ? "bfloat16 dots" : "multiply-adds",
-                         r.peaks.read_gbs, r.threads, r.threads == 1 ? "" : "s"));
+  print_line("roofline", fmt::format("both limits are met at {:.3g} FLOP/byte: {:.4g} GFLOP/s of {}, {:.3g} GB/s read "
+                                     "(measured now, {} thread{})",
+                                     r.crossover, r.peaks.gflops, r.peaks.arithmetic, r.peaks.read_gbs, r.threads,
+                                     r.threads == 1 ? "" : "s"));
   print_line("bound by", fmt::format("{}: at these limits {} of arithmetic and {} of memory traffic",
                                      r.arithmetic_bound() ? "arithmetic" : "memory", time_text(r.arithmetic_s),
                                      time_text(r.memory_s)));
+}
+
+void print_gpu_part(const Explanation& e) {
+  const KernelSource& s = e.source;
+  if (s.schedule.lanes == Lanes::fragments) {
+    const CudaFootprint p = cuda_footprint(s.algorithm, s.problem, s.schedule);
+    print_line("shared",
+               fmt::format("{} bytes of at most {}: row operands {}, stream operands {} in {} stages, join {}, "
+                           "results {}",
+                           p.shared(), s.chip.target.shared_bytes, p.row_operands, p.stream_operands, s.schedule.stages,
+                           p.join, p.results));
+    print_line("", fmt::format("about {} registers for tiles and {} others, of at most {}", p.registers,
+                               other_registers, register_limit(s.schedule)));
+  }
+  if (e.gpu) print_gpu(*e.gpu);
 }
 
 void print_text(const Explanation& e) {
@@ -122,6 +157,7 @@ void print_text(const Explanation& e) {
   print_line("chosen", e.chosen_by);
   if (e.reasons.empty()) print_line("legal", "yes");
   for (const std::string& reason : e.reasons) print_line("not legal", reason);
+  if (e.on_gpu()) return print_gpu_part(e);
   const Footprint& p = e.footprint;
   print_line(
       "scratch",
@@ -150,7 +186,7 @@ Json order_json(const OrderTraffic& o) {
 }
 
 Json roofline_json(const Roofline& r) {
-  return {{"gflops", r.gflops},
+  return {{"gflops", r.peaks.gflops},
           {"read_gbs", r.peaks.read_gbs},
           {"threads", r.threads},
           {"crossover_flops_per_byte", r.crossover},
@@ -159,9 +195,14 @@ Json roofline_json(const Roofline& r) {
           {"bound_by", r.arithmetic_bound() ? "arithmetic" : "memory"}};
 }
 
+Json scratch_json(const Footprint& p) {
+  return {{"row_operands", p.row_operands}, {"stream_operands", p.stream_operands},
+          {"stream_tiles", p.stream_tiles}, {"states", p.states},
+          {"results", p.results},           {"total", p.total()}};
+}
+
 void print_json(const Explanation& e) {
   const KernelSource& s = e.source;
-  const Footprint& p = e.footprint;
   Json json = {{"problem", s.problem_text},
                {"kernel_for", to_string(s.problem)},
                {"target", to_string(s.chip.target)},
@@ -169,13 +210,12 @@ void print_json(const Explanation& e) {
                {"chosen", e.chosen_by},
                {"legal", e.reasons.empty()},
                {"reasons", e.reasons}};
-  json["scratch_bytes"] = {{"row_operands", p.row_operands}, {"stream_operands", p.stream_operands},
-                           {"stream_tiles", p.stream_tiles}, {"states", p.states},
-                           {"results", p.results},           {"total", p.total()}};
+  if (!e.on_gpu()) json["scratch_bytes"] = scratch_json(e.footprint);
   json["once"] = {{"bytes", e.once.bytes}, {"flops", e.once.flops}};
-  json["orders"] = Json::array();
+  if (!e.on_gpu()) json["orders"] = Json::array();
   for (const OrderTraffic& o : e.orders) json["orders"].push_back(order_json(o));
   if (e.roofline) json["roofline"] = roofline_json(*e.roofline);
+  if (e.gpu) add_json(json, *e.gpu);
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
@@ -190,15 +230,31 @@ int run(const ExplainFlags& f) {
 
 }  // namespace
 
+// The flags that were given and that `run` has too, as it takes them.
+static std::vector<std::string> words_for_run(const CLI::App& verb) {
+  std::vector<std::string> words;
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "--json" || name == "--measure" || name == "--device" || name == "--lse")
+      continue;
+    words.push_back(fmt::format("{}={}", name, option->results().back()));
+  }
+  return words;
+}
+
 Action add_explain(CLI::App& verb) {
   auto flags = std::make_shared<ExplainFlags>();
   verb.add_flag("--json", flags->json, "The same as JSON");
+  verb.add_flag("--measure", flags->measure, "Bytes that a GPU really moves, by Nsight Compute (ncu in PATH)");
   add_target_flag(verb, flags->kernel);
   add_kernel_flags(verb, flags->kernel);
-  verb.add_option("--threads", flags->kernel.machine.threads, "Threads that measure the limits; 0 is every core")
+  verb.add_option("--threads", flags->kernel.machine.threads, "Threads that measure the CPU's limits; 0 is every core")
       ->check(CLI::Range(0, 4096))
       ->group("Machine");
-  return [flags] { return run(*flags); };
+  return [flags, &verb] {
+    flags->run_words = words_for_run(verb);
+    return run(*flags);
+  };
 }
 
 }  // namespace attile::cli

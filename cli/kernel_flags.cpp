@@ -22,30 +22,38 @@ void add_kernel_flags(CLI::App& app, KernelFlags& flags) {
 
 void add_target_flag(CLI::App& app, KernelFlags& flags) {
   app.add_option("--target", flags.target,
-                 fmt::format("host, or a chip that need not be here: {}", fmt::join(target_names(), ", ")))
+                 fmt::format("A chip that need not be here: {}; host is this CPU (what --device says)",
+                             fmt::join(target_names(), ", ")))
       ->type_name("CHIP")
       ->group("Machine");
 }
 
-Chip chip_of(const std::string& name) {
-  if (name == "host") return {host_target(), host_cpu()};
-  if (name.starts_with("sm_"))
-    throw Error(ErrorKind::unsupported, "--target",
-                fmt::format("{} is not in this build: it has the CPU back end only", name),
-                fmt::format("known are {}", fmt::join(target_names(), ", ")));
-  Chip chip{target_from_name(name), {}};
+Chip chip_of(const KernelFlags& flags) {
+  if (!flags.target.empty() && flags.machine.device != "auto")
+    throw Error(ErrorKind::argument, "--target", "--device is given too, and says the chip already",
+                "leave one of the two out");
+  const bool named = !flags.target.empty() && flags.target != "host";
+  if (!named) {
+    MachineFlags machine = flags.machine;
+    if (flags.target == "host") machine.device = "cpu";
+    const Device device = use_machine(machine);
+    const bool gpu = device.kind == Device::Kind::cuda;
+    return {target_of(device), gpu ? HostCpu{} : host_cpu(), device};
+  }
+  Chip chip{target_from_name(flags.target), {}, {}};
+  if (chip.target.family == TargetFamily::cuda) return chip;
   chip.cpu = named_cpu(chip.target.llvm_cpu);
   chip.cpu.features = chip.target.llvm_features;
   return chip;
 }
 
 KernelSource kernel_source(const KernelFlags& flags) {
-  use_machine(flags.machine);
   const DType out =
       flags.attention.dtype.empty() ? DType::float32 : parse_float_dtype(flags.attention.dtype, "--dtype");
   const CallData data(flags.attention, Contents::shapes, flags.lse, out);
-  KernelSource source{attention(attention_options(data.call())), {}, {}, chip_of(flags.target), data.problem_text()};
+  KernelSource source{attention(attention_options(data.call())), {}, {}, chip_of(flags), data.problem_text()};
   source.problem = problem_of(source.algorithm, attention_arguments(data.call()));
+  source.problem.tf32 = data.call().tf32;
   const std::optional<Schedule> chosen = chosen_schedule(flags.machine, source.chip.target);
   source.schedule = chosen ? *chosen : default_schedule(source.algorithm, source.problem, source.chip.target);
   return source;

@@ -2,6 +2,7 @@
 // values that a kernel is generated from.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/attention_flags.h"
@@ -14,19 +15,21 @@ namespace attile::cli {
 struct KernelFlags {
   AttentionFlags attention;
   MachineFlags machine;
-  std::string target = "host";
+  std::string target;  // empty: that of --device
   bool lse = false;
 };
 // Sizes, variant, --lse, --out-dtype and --schedule; --target apart.
 void add_kernel_flags(CLI::App& app, KernelFlags& flags);
 void add_target_flag(CLI::App& app, KernelFlags& flags);
 
-// The machine, or a named chip that need not be here. Throws Error(unsupported) for chips of other back ends.
+// A device of this machine, or a named chip that need not be here.
 struct Chip {
   Target target;
-  HostCpu cpu;
+  HostCpu cpu;                   // empty for a GPU
+  std::optional<Device> device;  // none for a named chip
 };
-Chip chip_of(const std::string& name);
+// --target and --device exclude one another; "host" is the CPU of this machine. Throws Error.
+Chip chip_of(const KernelFlags& flags);
 
 struct KernelSource {
   Algorithm algorithm;

@@ -26,8 +26,10 @@ struct ReferenceCheck {
   bool agrees() const;
 };
 
-// Relative to the largest |v|: 1e-5 float32, 2e-3 float16, 1e-2 bfloat16 (the coarser of input and output).
-double output_tolerance(DType in, DType out);
+// Relative to the largest |v|: 1e-5 float32, 2e-3 float16 and TF32, 1e-2 bfloat16 (the coarser of input and output).
+double output_tolerance(DType in, DType out, bool tf32 = false);
+// Of lse, absolute and relative to it: scores that are sums of TF32 products are as coarse as the output.
+double lse_tolerance(bool tf32);
 // Rounding of scores of size |lse| ≈ |s| shifts every weight by about |s|·2^-24.
 double score_tolerance(double largest_lse);
 

@@ -6,10 +6,12 @@
 #include "cli/attention_flags.h"
 #include "cli/call_data.h"
 #include "cli/command.h"
+#include "cli/gpu_kernels.h"
 #include "cli/npy.h"
 #include "cli/output_file.h"
 #include "cli/peaks.h"
 #include "cli/reference.h"
+#include "cli/runner.h"
 #include "cli/work.h"
 #include "dsl/error.h"
 #include "runtime/parallel_for.h"
@@ -29,8 +31,11 @@ struct RunFlags {
 
 struct Report {
   std::string problem, variant, schedule;
+  Device device;
   int threads = 0;
   BuildInfo build;
+  std::vector<GpuKernel> kernels;  // on a GPU
+  int calls = 1;                   // in a sample
   double jit_seconds = 0;
   Times times;
   Work work;
@@ -38,6 +43,7 @@ struct Report {
   double roofline = 0;
   std::optional<ReferenceCheck> check;
   std::vector<std::string> written;
+  bool on_gpu() const { return device.kind == Device::Kind::cuda; }
 };
 
 std::string kernel_text(const Report& r) {
@@ -63,19 +69,31 @@ std::string output_text(const OutputCheck& o) {
                      o.tolerance, o.place, o.got, o.want);
 }
 
+std::string time_line(const Report& r) {
+  const std::string times = fmt::format("{} median of {}, best {}", time_text(r.times.median()), r.times.seconds.size(),
+                                        time_text(r.times.best()));
+  if (r.on_gpu()) return fmt::format("{}, {} call{} a sample", times, r.calls, r.calls == 1 ? "" : "s");
+  return fmt::format("{}, {} thread{}", times, r.threads, r.threads == 1 ? "" : "s");
+}
+
 void print_report(const Report& r) {
   const auto line = [](const char* name, const std::string& text) { fmt::print("{:<10} {}\n", name, text); };
   const double seconds = r.times.median();
   line("problem", r.problem);
   line("variant", r.variant);
   line("schedule", r.schedule);
+  if (r.on_gpu()) line("device", device_text(r.device));
   line("kernel", kernel_text(r));
-  line("time", fmt::format("{} median of {}, best {}, {} thread{}", time_text(seconds), r.times.seconds.size(),
-                           time_text(r.times.best()), r.threads, r.threads == 1 ? "" : "s"));
-  line("work", fmt::format("{:.4g} GFLOP, {:.4g} GFLOP/s; {} at least, {:.3g} GB/s", r.work.flops / 1e9,
-                           r.work.flops / seconds / 1e9, bytes_text(r.work.bytes), r.work.bytes / seconds / 1e9));
-  line("roofline", fmt::format("{:.0f}% (measured now: {:.4g} GFLOP/s of multiply-adds, {:.3g} GB/s read)",
-                               r.roofline * 100, r.peaks.fma_gflops, r.peaks.read_gbs));
+  for (const GpuKernel& k : r.kernels)
+    line("", (r.kernels.size() > 1 ? k.name + ": " : std::string()) + resources_text(k));
+  line("time", time_line(r));
+  const double unit = r.on_gpu() ? 1e12 : 1e9;
+  const char* name = r.on_gpu() ? "TFLOP" : "GFLOP";
+  line("work",
+       fmt::format("{:.4g} GFLOP, {:.4g} {}/s; {} at least, {:.3g} GB/s", r.work.flops / 1e9,
+                   r.work.flops / seconds / unit, name, bytes_text(r.work.bytes), r.work.bytes / seconds / 1e9));
+  line("roofline", fmt::format("{:.0f}% (measured now: {:.4g} {}/s of {}, {:.4g} GB/s read)", r.roofline * 100,
+                               r.peaks.gflops * 1e9 / unit, name, r.peaks.arithmetic, r.peaks.read_gbs));
   if (r.check) {
     if (r.check->outputs.empty()) line("check", "no rows to compare");
     for (const OutputCheck& o : r.check->outputs) line("check", output_text(o));
@@ -102,22 +120,37 @@ Json check_json(const ReferenceCheck& check) {
           {"outputs", outputs}};
 }
 
+Json peaks_json(const Report& r) {
+  const Peaks& p = r.peaks;
+  Json json = {{"arithmetic", p.arithmetic}, {"gflops", p.gflops}, {"read_gbs", p.read_gbs}};
+  if (!r.on_gpu()) json.update({{"fma_gflops", p.fma_gflops}, {"bf16_dot_gflops", p.bf16_dot_gflops}});
+  return json;
+}
+
 Json report_json(const Report& r) {
   const double seconds = r.times.median();
-  Json json = {{"problem", r.problem}, {"variant", r.variant}, {"schedule", r.schedule}, {"threads", r.threads}};
+  Json json = {
+      {"problem", r.problem}, {"variant", r.variant}, {"schedule", r.schedule}, {"device", to_string(r.device)}};
+  if (r.on_gpu())
+    json["gpu"] = device_text(r.device);
+  else
+    json["threads"] = r.threads;
   json["kernel"] = {{"from_disk", r.build.from_disk},
                     {"jit_ms", r.jit_seconds * 1e3},
                     {"generate_ms", r.build.generate_ms},
                     {"compile_ms", r.build.compile_ms},
                     {"load_ms", r.build.load_ms}};
-  json["time"] = {{"median_s", seconds}, {"best_s", r.times.best()}, {"repeats", r.times.seconds.size()}};
+  for (const GpuKernel& k : r.kernels) json["kernels"].push_back(resources_json(k));
+  json["time"] = {{"median_s", seconds},
+                  {"best_s", r.times.best()},
+                  {"repeats", r.times.seconds.size()},
+                  {"calls_a_sample", r.calls}};
   json["flops"] = r.work.flops;
   json["gflops"] = r.work.flops / seconds / 1e9;
   json["bytes"] = r.work.bytes;
   json["gbs"] = r.work.bytes / seconds / 1e9;
   json["roofline_share"] = r.roofline;
-  json["peaks"] = {
-      {"fma_gflops", r.peaks.fma_gflops}, {"bf16_dot_gflops", r.peaks.bf16_dot_gflops}, {"read_gbs", r.peaks.read_gbs}};
+  json["peaks"] = peaks_json(r);
   if (r.check) json["check"] = check_json(*r.check);
   json["written"] = r.written;
   return json;
@@ -153,31 +186,41 @@ class Outputs {
   std::vector<std::pair<std::string, OutputFile>> files_;
 };
 
+// Shorter calls are repeated within a sample; on the CPU every call is one.
+constexpr double least_gpu_sample = 1e-3;
+
 Report compute(const RunFlags& f, CallData& data) {
   Report r;
+  const AttentionCall& call = data.call();
   r.problem = data.problem_text();
   r.variant = variant_text(f.attention);
+  r.device = call.device;
   r.threads = worker_count();
-  const AttentionCall& call = data.call();
-  std::optional<Kernel> kernel;
-  r.jit_seconds = seconds_of([&] { kernel = attention_kernel(call); });
-  r.build = kernel->build_info();
-  const Schedule& schedule = kernel->program().schedule;
-  r.schedule = to_string(schedule);
-  const Arguments arguments = attention_arguments(call);
-  kernel->run(arguments);
-  r.times = repeated([&] { kernel->run(arguments); }, f.repeat);
+  std::unique_ptr<Runner> runner = Runner::make({&call});
+  r.jit_seconds = runner->build_seconds();
+  const Program program = runner->kernel().program();
+  r.build = runner->kernel().build_info();
+  r.schedule = to_string(program.schedule);
+  runner->run_all();
+  if (r.on_gpu()) {
+    r.kernels = cached_kernels(program);
+    r.calls = runner->calls_in(least_gpu_sample);
+  }
+  r.times = sampled(*runner, r.calls, f.repeat);
+  runner->finish();
+  runner.reset();  // a GPU's memory is free again
   r.work = work_of(call, data.sequences());
-  r.peaks = measure_peaks();
-  r.roofline = roofline_share(r.peaks, schedule, r.work, r.times.median());
+  r.peaks = measure_peaks(program.problem, program.schedule, call.device);
+  r.roofline = roofline_share(r.peaks, r.work, r.times.median());
   if (f.check) r.check = check_against_reference(call);
   return r;
 }
 
 int run(const RunFlags& f) {
-  use_machine(f.machine);
+  const Device device = use_machine(f.machine);
   CallData data(f.attention, Contents::values, !f.lse_out.empty());
-  data.call().schedule = chosen_schedule(f.machine, host_target());
+  data.call().device = device;
+  data.call().schedule = chosen_schedule(f.machine, target_of(device));
   Outputs outputs(f);
   Report report = compute(f, data);
   const bool agrees = !report.check || report.check->agrees();

@@ -9,43 +9,8 @@
 namespace attile::cli {
 namespace {
 
-struct Sequence {
-  std::int64_t rows, keys, prefix;
-};
-
 std::int64_t int_at(const TensorRef& t, std::int64_t i) {
   return t.data == nullptr ? 0 : static_cast<const std::int32_t*>(t.data)[t.shape[0] == 1 ? 0 : i * t.strides[0]];
-}
-
-std::vector<Sequence> sequences_of(const AttentionCall& call, std::int64_t count) {
-  std::vector<Sequence> sequences;
-  for (std::int64_t b = 0; b < count; ++b) {
-    Sequence s{call.q.shape[2], call.k.shape[2], 0};
-    if (call.kv_lens) s.keys = int_at(*call.kv_lens, b);
-    if (call.cu_seqlens_q) {
-      s.rows = int_at(*call.cu_seqlens_q, b + 1) - int_at(*call.cu_seqlens_q, b);
-      s.keys = int_at(*call.cu_seqlens_k, b + 1) - int_at(*call.cu_seqlens_k, b);
-    }
-    if (call.prefix_len) s.prefix = int_at(*call.prefix_len, b);
-    sequences.push_back(s);
-  }
-  return sequences;
-}
-
-// Keys that row i may see.
-std::int64_t visible_keys(const AttentionCall& call, const Sequence& s, std::int64_t row) {
-  const std::int64_t position = row + s.keys - s.rows;
-  std::int64_t from = 0, to = s.keys;
-  if (call.causal) to = std::min(to, std::max(position + 1, s.prefix));
-  if (call.window_left >= 0) from = std::max(from, position - call.window_left);
-  if (call.window_right >= 0) to = std::min(to, position + call.window_right + 1);
-  return std::max<std::int64_t>(to - from, 0);
-}
-
-double bytes_of(const TensorRef& t) {
-  double count = 1;
-  for (int d = 0; d < t.rank; ++d) count *= static_cast<double>(t.shape[static_cast<std::size_t>(d)]);
-  return count * static_cast<double>(size_of(t.dtype));
 }
 
 double quantile(std::vector<double> values, double share) {
@@ -58,12 +23,43 @@ double quantile(std::vector<double> values, double share) {
 
 }  // namespace
 
+std::vector<SequenceSizes> sequences_of(const AttentionCall& call, std::int64_t count) {
+  std::vector<SequenceSizes> sequences;
+  for (std::int64_t b = 0; b < count; ++b) {
+    SequenceSizes s{call.q.shape[2], call.k.shape[2], 0};
+    if (call.kv_lens) s.keys = int_at(*call.kv_lens, b);
+    if (call.cu_seqlens_q) {
+      s.rows = int_at(*call.cu_seqlens_q, b + 1) - int_at(*call.cu_seqlens_q, b);
+      s.keys = int_at(*call.cu_seqlens_k, b + 1) - int_at(*call.cu_seqlens_k, b);
+    }
+    if (call.prefix_len) s.prefix = int_at(*call.prefix_len, b);
+    sequences.push_back(s);
+  }
+  return sequences;
+}
+
+KeyRange visible_keys(const AttentionCall& call, const SequenceSizes& s, std::int64_t row) {
+  const std::int64_t position = row + s.keys - s.rows;
+  std::int64_t from = 0, to = s.keys;
+  if (call.causal) to = std::min(to, std::max(position + 1, s.prefix));
+  if (call.window_left >= 0) from = std::max(from, position - call.window_left);
+  if (call.window_right >= 0) to = std::min(to, position + call.window_right + 1);
+  return {from, std::max(from, to)};
+}
+
+double bytes_of(const TensorRef& t) {
+  double count = 1;
+  for (int d = 0; d < t.rank; ++d) count *= static_cast<double>(t.shape[static_cast<std::size_t>(d)]);
+  return count * static_cast<double>(size_of(t.dtype));
+}
+
 Work work_of(const AttentionCall& call, std::int64_t sequences) {
   Work work;
   double pairs = 0, applied = 0;
-  for (const Sequence& s : sequences_of(call, sequences))
+  for (const SequenceSizes& s : sequences_of(call, sequences))
     for (std::int64_t row = 0; row < s.rows; ++row) {
-      const std::int64_t keys = visible_keys(call, s, row);
+      const KeyRange range = visible_keys(call, s, row);
+      const std::int64_t keys = range.to - range.from;
       pairs += static_cast<double>(keys);
       applied += static_cast<double>(call.top_k > 0 ? std::min<std::int64_t>(keys, call.top_k) : keys);
     }
@@ -84,16 +80,6 @@ double seconds_of(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();
   body();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-Times repeated(const std::function<void()>& body, int most) {
-  Times times;
-  double total = 0;
-  for (int i = 0; i < most && (i < 3 || total < 1); ++i) {
-    times.seconds.push_back(std::max(seconds_of(body), 1e-9));
-    total += times.seconds.back();
-  }
-  return times;
 }
 
 std::string time_text(double seconds) {

@@ -19,6 +19,18 @@ struct Work {
 };
 Work work_of(const AttentionCall& call, std::int64_t sequences);
 
+// One sequence of a call, and the keys [from, to) that one of its rows may see.
+struct SequenceSizes {
+  std::int64_t rows = 0, keys = 0, prefix = 0;
+};
+std::vector<SequenceSizes> sequences_of(const AttentionCall& call, std::int64_t count);
+struct KeyRange {
+  std::int64_t from = 0, to = 0;
+};
+KeyRange visible_keys(const AttentionCall& call, const SequenceSizes& sequence, std::int64_t row);
+
+double bytes_of(const TensorRef& t);
+
 // Seconds of repeated runs.
 struct Times {
   std::vector<double> seconds;
@@ -28,8 +40,6 @@ struct Times {
   double spread() const;
 };
 double seconds_of(const std::function<void()>& body);
-// At least three and at most `most` runs; no further one is begun after about a second.
-Times repeated(const std::function<void()>& body, int most);
 
 // "1.23 ms", "45.6 us": three digits.
 std::string time_text(double seconds);

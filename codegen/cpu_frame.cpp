@@ -83,12 +83,18 @@ Val Frame::row_address(const std::string& tensor, const Val& row, const Val& pos
   for (const Dim& d : dims_of(tensor)) {
     if (d == batch) indices.push_back(at.sequence);
     else if (d == head) indices.push_back(q_head);
-    else if (d == kv_head) indices.push_back(group_in_rows() ? at.head : kv_head_of(at.head));
+    else if (d == kv_head) indices.push_back(kv_head_at());
     else if (d == context.algorithm.parallel && !row.empty()) indices.push_back(row_index(row));
     else if (d == context.algorithm.streamed && !position.empty()) indices.push_back(position);
     else indices.push_back(i64(0));
   }
   return address(tensor, indices);
+}
+
+Val Frame::stream_stride(const std::string& tensor) {
+  const Dims& dims = dims_of(tensor);
+  const auto dim = std::find(dims.begin(), dims.end(), context.algorithm.streamed) - dims.begin();
+  return f.mul(args.stride(tensor, static_cast<int>(dim)), i64(static_cast<std::int64_t>(size_of(dtype(tensor)))));
 }
 
 Val Frame::row_index(const Val& row) { return group_in_rows() ? f.udiv(row, i64(context.problem.group)) : row; }
@@ -123,27 +129,11 @@ Values FrameEnvironment::scalar(const Node& node) {
 static Val decoded(Function& f, DType type, const Val& raw) {
   const int lanes = lanes_of(raw.type);
   switch (type) {
-    case DType::float16: return f.cast("fpext", raw, vector_of(lanes, "float"));
-    case DType::bfloat16: {
-      const Val wide = f.cast("zext", raw, vector_of(lanes, "i32"));
-      return f.cast("bitcast", f.binary("shl", wide, splat_constant(i32(16), lanes)), vector_of(lanes, "float"));
-    }
     case DType::boolean: return f.compare("icmp ne", raw, splat_constant(Val{"0", "i8"}, lanes));
     case DType::int32: return lanes == 1 ? f.cast("sext", raw, "i64") : raw;
     case DType::int64: return lanes == 1 ? raw : f.cast("trunc", raw, vector_of(lanes, "i32"));
-    default: return raw;
+    default: return widened(f, type, raw);
   }
-}
-static std::string raw_type(DType type) {
-  switch (type) {
-    case DType::float32: return "float";
-    case DType::bfloat16: return "i16";
-    case DType::float16: return "half";
-    case DType::int32: return "i32";
-    case DType::int64: return "i64";
-    case DType::boolean: return "i8";
-  }
-  return "float";
 }
 
 Val FrameEnvironment::load_lanes(DType type, const Val& base, const Val& offsets) {
@@ -155,8 +145,7 @@ Val FrameEnvironment::gathered(DType type, const Val& base, const Val& offsets) 
   const int lanes = lanes_of(offsets.type), align = static_cast<int>(size_of(type));
   const std::string raw = raw_type(type);
   const Val addresses = f_.emit(vector_of(lanes, "ptr"), fmt::format("getelementptr {}, ptr {}, {} {}", raw, base.name, offsets.type, offsets.name));
-  const std::string suffix = raw == "float" ? "f32" : raw == "half" ? "f16" : raw;
-  return f_.call(vector_of(lanes, raw), fmt::format("llvm.masked.gather.v{}{}.v{}p0", lanes, suffix, lanes),
+  return f_.call(vector_of(lanes, raw), fmt::format("llvm.masked.gather.{}.v{}p0", mangled(vector_of(lanes, raw)), lanes),
                  {addresses, i32(align), splat_constant(Val{"true", "i1"}, lanes), {"poison", vector_of(lanes, raw)}});
 }
 
@@ -178,66 +167,77 @@ Val FrameEnvironment::load_run(const std::string& tensor, const Val& rest, const
   return decoded(f_, type, f_.get(loaded));
 }
 
-// Indices that are not a dim's own index may lie outside: those lanes read element 0 and then get `outside`.
-Values FrameEnvironment::element(const Node& node, const std::vector<Values>& at) {
+static Values wide_indices(Function& f, const Values& x) {
+  Values out;
+  for (const Val& v : x) out.push_back(is_vector(v.type) ? f.cast("sext", v, vector_of(lanes_of(v.type), "i64")) : v);
+  return out;
+}
+Values FrameEnvironment::combined(Values a, Values b, const char* op) {
+  expr_.match(a, b);
+  Values out;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const bool fold = !is_vector(a[i].type) && std::string_view(op) != "and";
+    out.push_back(!fold ? f_.binary(op, a[i], b[i]) : std::string_view(op) == "add" ? f_.add(a[i], b[i]) : f_.mul(a[i], b[i]));
+  }
+  return out;
+}
+Values FrameEnvironment::compared(const char* predicate, Values a, Values b) {
+  expr_.match(a, b);
+  Values out;
+  for (std::size_t i = 0; i < a.size(); ++i) out.push_back(f_.compare(predicate, a[i], b[i]));
+  return out;
+}
+
+// The index where it lies within `extent`, else 0; `inside` takes note.
+Values FrameEnvironment::clamped(const Values& index, const Val& extent, Values& inside) {
+  const Values in = combined(compared("icmp sge", index, {i64(0)}), compared("icmp slt", index, {extent}), "and");
+  const Values kept = expr_.select(in, index, {i64(0)});
+  inside = inside.empty() ? in : combined(inside, in, "and");
+  return kept;
+}
+
+FrameEnvironment::ElementPlace FrameEnvironment::place_of(const Node& node, const std::vector<Values>& at) {
   const Dims& dims = frame_.dims_of(node.name);
   const bool packed = is_packed(dims, frame_.context.algorithm);
-  Values offset{i64(0)}, inside;
-  Val run, run_lanes, run_stride;   // lanes that are neighbours along one dim, left out of `offset`
-  bool guarded = false;
-  const auto wide = [&](const Values& x) {
-    Values out;
-    for (const Val& v : x) out.push_back(is_vector(v.type) ? f_.cast("sext", v, vector_of(lanes_of(v.type), "i64")) : v);
-    return out;
-  };
-  const auto combine = [&](Values a, Values b, const char* op) {
-    expr_.match(a, b);
-    Values out;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      const bool fold = !is_vector(a[i].type) && std::string_view(op) != "and";
-      out.push_back(!fold ? f_.binary(op, a[i], b[i]) : std::string_view(op) == "add" ? f_.add(a[i], b[i]) : f_.mul(a[i], b[i]));
-    }
-    return out;
-  };
-  const auto compare = [&](const char* predicate, Values a, Values b) {
-    expr_.match(a, b);
-    Values out;
-    for (std::size_t i = 0; i < a.size(); ++i) out.push_back(f_.compare(predicate, a[i], b[i]));
-    return out;
-  };
+  ElementPlace place;
   for (std::size_t i = 0; i < dims.size(); ++i) {
     if (packed && dims[i] == batch) continue;
-    Values index = wide(at[i]);
+    Values index = wide_indices(f_, at[i]);
     const bool own = node.args[i]->op == Op::index && node.args[i]->dim == dims[i];
-    if (!own) {
-      const Values extent{frame_.visible_extent(node.name, static_cast<int>(i))};
-      const Values in = combine(compare("icmp sge", index, {i64(0)}), compare("icmp slt", index, extent), "and");
-      index = expr_.select(in, index, {i64(0)});
-      inside = guarded ? combine(inside, in, "and") : in;
-      guarded = true;
-    }
-    if (packed && dims[i] == query) index = combine(index, {frame_.at.row_start}, "add");
-    if (packed && dims[i] == key) index = combine(index, {frame_.at.position_start}, "add");
+    if (!own) index = clamped(index, frame_.visible_extent(node.name, static_cast<int>(i)), place.inside);
+    if (packed && dims[i] == query) index = combined(index, {frame_.at.row_start}, "add");
+    if (packed && dims[i] == key) index = combined(index, {frame_.at.position_start}, "add");
     const Val stride = frame_.args.stride(node.name, static_cast<int>(i));
     const Val first = own ? first_lane(dims[i]) : Val{};
-    if (!first.empty() && index.size() == 1 && is_vector(index.front().type)) {
-      run = packed && dims[i] == key ? f_.add(first, frame_.at.position_start) : first;
-      run_lanes = index.front(), run_stride = stride;
+    if (first.empty() || index.size() != 1 || !is_vector(index.front().type)) {
+      place.offset = combined(place.offset, combined(index, {stride}, "mul"), "add");
       continue;
     }
-    offset = combine(offset, combine(index, {stride}, "mul"), "add");
+    place.run = packed && dims[i] == key ? f_.add(first, frame_.at.position_start) : first;
+    place.run_lanes = index.front(), place.run_stride = stride;
   }
-  Values loaded;
-  if (!run.empty() && is_uniform(offset)) {
-    loaded.push_back(load_run(node.name, offset.front(), run, run_lanes, run_stride));
-    offset.clear();
-  } else if (!run.empty()) {
-    offset = combine(offset, combine({run_lanes}, {run_stride}, "mul"), "add");
+  return place;
+}
+
+Values FrameEnvironment::loaded(const std::string& tensor, const ElementPlace& place) {
+  Values offset = place.offset;
+  if (!place.run.empty()) {
+    if (is_uniform(offset)) return {load_run(tensor, offset.front(), place.run, place.run_lanes, place.run_stride)};
+    offset = combined(offset, combined({place.run_lanes}, {place.run_stride}, "mul"), "add");
   }
-  for (const Val& v : offset) loaded.push_back(load_lanes(frame_.dtype(node.name), frame_.args.data(node.name), v));
-  if (!guarded) return loaded;
-  if (is_uniform(inside) && !is_uniform(loaded)) inside = Values(loaded.size(), inside.front());
-  return expr_.select(inside, loaded, expr_.constant(node.value, loaded));
+  Values out;
+  for (const Val& v : offset) out.push_back(load_lanes(frame_.dtype(tensor), frame_.args.data(tensor), v));
+  return out;
+}
+
+// Indices that are not a dim's own index may lie outside: those lanes read element 0 and then get `outside`.
+Values FrameEnvironment::element(const Node& node, const std::vector<Values>& at) {
+  const ElementPlace place = place_of(node, at);
+  const Values read = loaded(node.name, place);
+  if (place.inside.empty()) return read;
+  const bool one_for_all = is_uniform(place.inside) && !is_uniform(read);
+  const Values inside = one_for_all ? Values(read.size(), place.inside.front()) : place.inside;
+  return expr_.select(inside, read, expr_.constant(node.value, read));
 }
 
 Values FrameEnvironment::random(const Values& seed, const Values& offset) {
@@ -258,7 +258,6 @@ Values FrameEnvironment::random(const Values& seed, const Values& offset) {
     const Val stream = f_.binary("add", f_.splat(f_.cast("trunc", first_head, "i32"), w), h);
     const Val group = f_.binary("lshr", words(position[i]), splat_constant(i32(2), w));
     const Val word = f_.binary("and", words(position[i]), splat_constant(i32(3), w));
-    std::vector<Val> drawn;
     // Along the rows all lanes share one word number; along positions the four words are chosen by lane.
     const bool shared = !is_vector(index(key).front().type);
     const auto draw = [&](const Val& which) {

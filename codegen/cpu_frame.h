@@ -62,6 +62,7 @@ struct Frame {
   std::int64_t scratch_bytes = 0;
 
   bool group_in_rows() const { return context.schedule.pack_group && context.problem.group > 1; }
+  std::int64_t rows_per_query() const { return group_in_rows() ? context.problem.group : 1; }
   std::int64_t panel_rows() const;
   DType dtype(const std::string& tensor) const;
   // Reserves scratch, 64-byte aligned, and gives its address.
@@ -74,10 +75,13 @@ struct Frame {
   // Row `row` of the task (may name a head of the group) of a tensor whose remaining dims are at 0; for tensors
   // with a streamed dim `position` says where.
   Val row_address(const std::string& tensor, const Val& row, const Val& position = {});
+  // Bytes from one position of the stream to the next.
+  Val stream_stride(const std::string& tensor);
   // The query index and head of row number `row`.
   Val row_index(const Val& row);
   Val row_head(const Val& row);
   Val kv_head_of(const Val& head);
+  Val kv_head_at() { return group_in_rows() ? at.head : kv_head_of(at.head); }
   // Number of indices along dim number `dim` of the tensor, as the sequence at hand sees it.
   Val visible_extent(const std::string& tensor, int dim);
 
@@ -106,6 +110,17 @@ class FrameEnvironment : public Environment {
   ExprEmitter expr_;
 
  private:
+  // Where an element lies at every lane, counted in elements of its tensor.
+  struct ElementPlace {
+    Values offset{i64(0)};
+    Val run, run_lanes, run_stride;   // lanes that are neighbours along one dim, left out of `offset`
+    Values inside;                    // i1: is it within the tensor? Empty where it must be.
+  };
+  ElementPlace place_of(const Node& node, const std::vector<Values>& at);
+  Values clamped(const Values& index, const Val& extent, Values& inside);
+  Values combined(Values a, Values b, const char* op);   // add, mul or and
+  Values compared(const char* predicate, Values a, Values b);
+  Values loaded(const std::string& tensor, const ElementPlace& place);
   Val load_lanes(DType type, const Val& base, const Val& offsets);
   Val gathered(DType type, const Val& base, const Val& offsets);
   Val load_run(const std::string& tensor, const Val& rest, const Val& first, const Val& lanes, const Val& stride);

@@ -63,18 +63,17 @@ class Emitter {
       at_.part = f_.urem(task, parts);
       task = f_.udiv(task, parts);
     }
-    const Val row_tiles = frame_.args.size("row_tiles"), heads = frame_.args.size(frame_.group_in_rows() ? "kv_heads" : "heads");
+    const Val row_tiles = frame_.args.size("row_tiles"), heads = task_heads();
     Val row_tile = f_.urem(task, row_tiles);
     const Val rest = f_.udiv(task, row_tiles);
     at_.head = f_.urem(rest, heads);
     at_.sequence = f_.udiv(rest, heads);
     if (frame_.context.schedule.longest_first) row_tile = f_.sub(f_.sub(row_tiles, i64(1)), row_tile);
     row_tile = locate_sequence(row_tile);
-    if (frame_.context.schedule.pack_ahead) at_.first_packed_tile = first_packed_tile(frame_.group_in_rows() ? at_.head : frame_.kv_head_of(at_.head));
-    at_.position_length = frame_.context.algorithm.streamed == key ? at_.key_length : frame_.args.size("positions");
+    if (frame_.context.schedule.pack_ahead) at_.first_packed_tile = first_packed_tile(frame_.kv_head_at());
+    at_.position_length = stream_length();
     const std::int64_t tile_rows = frame_.context.schedule.tile_rows;
-    const Val group = i64(frame_.group_in_rows() ? frame_.context.problem.group : 1);
-    const Val all_rows = f_.mul(at_.row_length, group);
+    const Val all_rows = f_.mul(at_.row_length, i64(frame_.rows_per_query()));
     at_.tile_row = f_.mul(row_tile, i64(tile_rows));
     at_.tile_rows = f_.min(f_.sub(all_rows, at_.tile_row), i64(tile_rows));
     f_.if_else(f_.compare("icmp sgt", at_.tile_rows, i64(0)), body);
@@ -82,16 +81,16 @@ class Emitter {
 
   // task → head, sequence; a task has all rows.
   void locate_head(const Function::Body& body) {
-    const Val heads = frame_.args.size(frame_.group_in_rows() ? "kv_heads" : "heads");
+    const Val heads = task_heads();
     at_.head = f_.urem({"%task", "i64"}, heads);
     at_.sequence = f_.udiv({"%task", "i64"}, heads);
     if (frame_.context.algorithm.lengths == Lengths::packed)
       locate_bounds();
     else
       locate_sequence({});
-    at_.position_length = frame_.context.algorithm.streamed == key ? at_.key_length : frame_.args.size("positions");
+    at_.position_length = stream_length();
     at_.tile_row = i64(0);
-    at_.tile_rows = f_.mul(at_.row_length, i64(frame_.group_in_rows() ? frame_.context.problem.group : 1));
+    at_.tile_rows = f_.mul(at_.row_length, i64(frame_.rows_per_query()));
     at_.state_tile = first_state_tile(heads);
     f_.if_else(f_.compare("icmp sgt", at_.tile_rows, i64(0)), body);
   }
@@ -130,7 +129,7 @@ class Emitter {
       at_.position_start = bound_of("cu_seqlens_k", at_.sequence);
       at_.key_length = f_.sub(bound_of("cu_seqlens_k", f_.add(at_.sequence, i64(1))), at_.position_start);
     } else if (frame_.context.algorithm.lengths == Lengths::used) {
-      at_.key_length = used_length();
+      at_.key_length = bound_of("kv_lens", at_.sequence);
     }
     at_.position = f_.mul(tile, i64(tile_keys));
     at_.positions = f_.min(f_.sub(at_.key_length, at_.position), i64(tile_keys));
@@ -143,20 +142,19 @@ class Emitter {
     at_.row_start = at_.position_start = i64(0);
     if (lengths == Lengths::packed) return locate_packed(row_tile);
     at_.row_length = frame_.args.size("rows");
-    at_.key_length = lengths == Lengths::used ? used_length() : frame_.args.size(frame_.context.algorithm.streamed == key ? "positions" : "keys");
+    at_.key_length = lengths == Lengths::used ? bound_of("kv_lens", at_.sequence) : frame_.args.size(frame_.context.algorithm.streamed == key ? "positions" : "keys");
     return row_tile;
   }
-  Val used_length() {
-    const Val address = f_.gep("i32", frame_.args.data("kv_lens"), f_.mul(at_.sequence, frame_.args.stride("kv_lens", 0)));
-    return f_.cast("sext", f_.load("i32", address, 4), "i64");
-  }
+  Val task_heads() { return frame_.args.size(frame_.group_in_rows() ? "kv_heads" : "heads"); }
+  Val stream_length() { return frame_.context.algorithm.streamed == key ? at_.key_length : frame_.args.size("positions"); }
 
-  // Sequence s owns the tiles from floor(start_s · scale / tile) + s on: a grid of floor(total · scale / tile) +
-  // sequences tiles covers all, and a binary search finds the owner.
+  // Entry s of an int32 tensor with one per sequence: a start or a length.
   Val bound_of(const char* tensor, const Val& s) {
     const Val address = f_.gep("i32", frame_.args.data(tensor), f_.mul(s, frame_.args.stride(tensor, 0)));
     return f_.cast("sext", f_.load("i32", address, 4), "i64");
   }
+  // Sequence s owns the tiles from floor(start_s · scale / tile) + s on: a grid of floor(total · scale / tile) +
+  // sequences tiles covers all, and a binary search finds the owner.
   Val first_tile_of(const char* tensor, const Val& s, std::int64_t scale, std::int64_t tile) {
     return f_.add(f_.udiv(f_.mul(bound_of(tensor, s), i64(scale)), i64(tile)), s);
   }
@@ -174,14 +172,12 @@ class Emitter {
     return f_.get(low);
   }
   Val locate_packed(const Val& row_tile) {
-    const std::int64_t group = frame_.group_in_rows() ? frame_.context.problem.group : 1;
-    at_.sequence = sequence_of(row_tile, "cu_seqlens_q", group, frame_.context.schedule.tile_rows);
+    at_.sequence = sequence_of(row_tile, "cu_seqlens_q", frame_.rows_per_query(), frame_.context.schedule.tile_rows);
     locate_bounds();
     return f_.sub(row_tile, first_row_tile(at_.sequence));
   }
   Val first_row_tile(const Val& s) {
-    const std::int64_t group = frame_.group_in_rows() ? frame_.context.problem.group : 1;
-    return first_tile_of("cu_seqlens_q", s, group, frame_.context.schedule.tile_rows);
+    return first_tile_of("cu_seqlens_q", s, frame_.rows_per_query(), frame_.context.schedule.tile_rows);
   }
   // Starts and lengths of the sequence at hand in packed tensors.
   void locate_bounds() {

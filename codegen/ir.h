@@ -35,6 +35,9 @@ enum class Layout : std::uint8_t {
   position_pairs,  // [position/block][col/2][block][2]
   column_blocks,   // [col/block][position][block]: what a product broadcasts over positions
   column_pairs,    // [col/block][position/2][block][2]
+  fragments,       // over the registers of a warp, as m16n8 accumulators; a Partition says which part a warp has
+  shared_rows,     // row-major in shared memory, 16-byte units permuted against bank conflicts
+  lanes,           // a row in the registers of a warp: column c in lane c % 32
 };
 
 struct Value {
@@ -52,10 +55,8 @@ struct ValueDecl {
   std::int64_t rows = 0, cols = 0;
   Space space = Space::panel;
   Layout layout = Layout::plain;
+  int stages = 1;  // tiles that lie in memory at once: a ring over the stream
 };
-
-struct Stmt;
-using Block = std::vector<Stmt>;
 
 // dst = the tile of input tensor `tensor` at the current rows or positions.
 struct Copy {
@@ -63,6 +64,28 @@ struct Copy {
   std::string tensor;
   static constexpr const char* name = "copy";
   auto fields() const { return std::tie(dst, tensor); }
+};
+// A GPU's copies run beside the work. Prefetch begins the copy of the tile of `tensor` that is `ahead` tiles further on in
+// the stream; Await waits until the current tile of each value is there for all warps, while the last `pending`
+// tiles that were begun may be on their way, and until all warps have come here: so what earlier iterations read may
+// be overwritten after it. Release waits for the latter only.
+struct Prefetch {
+  Value dst;
+  std::string tensor;
+  int ahead = 0;
+  static constexpr const char* name = "prefetch";
+  auto fields() const { return std::tie(dst, tensor, ahead); }
+};
+struct Await {
+  std::vector<Value> values;
+  int pending = 0;
+  static constexpr const char* name = "await";
+  auto fields() const { return std::tie(values, pending); }
+};
+struct Release {
+  std::vector<Value> values;
+  static constexpr const char* name = "release";
+  auto fields() const { return std::tie(values); }
 };
 // dst = constant.
 struct Fill {
@@ -77,6 +100,10 @@ enum class MmaKind : std::uint8_t {
   fma,       // register-blocked multiply-add, widened to float32
   pair_dot,  // dot instruction on bf16 pairs
   stream,    // operands read where they lie, once (few rows)
+  tensor,    // matrix instruction of a GPU on 16-bit operands
+  tf32,      // the same on float32 rounded to TF32
+  tf32_exact,  // three of them on high and low parts
+  lanes,     // multiply-add, a warp for each row
 };
 // dst = a · bᵀ over the head dim: a rows × D, b positions × D.
 struct ScoreMma {
@@ -122,6 +149,29 @@ struct Rescale {
   Value acc, factor;
   static constexpr const char* name = "rescale";
   auto fields() const { return std::tie(acc, factor); }
+};
+struct Stmt;
+using Block = std::vector<Stmt>;
+// The reference lags behind: unless for some row `maximum` is more than `slack` above it (in units of `scale`, where there
+// is one), reference and sums stay as they are; else `body` moves the references and rescales the sums.
+struct Advance {
+  Value reference, maximum;
+  double slack;
+  Expr scale;
+  Block body;
+  static constexpr const char* name = "advance";
+  auto fields() const { return std::tie(reference, maximum, slack, scale); }
+};
+// The warps of a task have each swept a share of the positions: reference, sums and what they were relative to become
+// those of all. joined = the largest reference; every sum is multiplied by `factor`, which leads from a warp's
+// reference to `joined` (where −inf reads as 0), and added up; reference = joined. Without a reference sums are added
+// as they are.
+struct Join {
+  Value reference, joined;
+  Expr factor;
+  std::vector<Value> sums;
+  static constexpr const char* name = "join";
+  auto fields() const { return std::tie(reference, joined, factor, sums); }
 };
 // Keeps the k largest of (values, src) with their positions, ties to the lower position.
 struct Insert {
@@ -191,8 +241,8 @@ struct Sweep {
 };
 
 struct Stmt {
-  std::variant<Copy, Fill, ScoreMma, SumMma, Map, Mask, RowReduce, Rescale, Insert, Store, Gather, Restore, Save,
-               Loop, Visibility, Sweep>
+  std::variant<Copy, Prefetch, Await, Release, Fill, ScoreMma, SumMma, Map, Mask, RowReduce, Rescale, Advance, Join, Insert,
+               Store, Gather, Restore, Save, Loop, Visibility, Sweep>
       node;
 };
 
@@ -206,6 +256,7 @@ overloaded(Ts...) -> overloaded<Ts...>;
 struct Kernel {
   std::string name;
   std::vector<ValueDecl> values;
+  std::vector<std::string> positive;  // scalars that must be > 0 in every call
   Block body;
 
   Value add(ValueDecl decl) {

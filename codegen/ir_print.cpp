@@ -42,6 +42,9 @@ const char* text(Layout l) {
     case Layout::position_pairs: return "position_pairs";
     case Layout::column_blocks: return "column_blocks";
     case Layout::column_pairs: return "column_pairs";
+    case Layout::fragments: return "fragments";
+    case Layout::shared_rows: return "shared_rows";
+    case Layout::lanes: return "lanes";
   }
   return "?";
 }
@@ -51,6 +54,10 @@ const char* text(MmaKind k) {
     case MmaKind::fma: return "fma";
     case MmaKind::pair_dot: return "pair_dot";
     case MmaKind::stream: return "stream";
+    case MmaKind::tensor: return "tensor";
+    case MmaKind::tf32: return "tf32";
+    case MmaKind::tf32_exact: return "tf32_exact";
+    case MmaKind::lanes: return "lanes";
   }
   return "?";
 }
@@ -72,7 +79,9 @@ class Printer {
     line(fmt::format("kernel {} {{", kernel_.name));
     ++depth_;
     for (const ValueDecl& v : kernel_.values)
-      line(fmt::format("{}: {}[{}x{}] {} {}", v.name, text(v.element), v.rows, v.cols, text(v.space), text(v.layout)));
+      line(fmt::format("{}: {}[{}x{}] {} {}{}", v.name, text(v.element), v.rows, v.cols, text(v.space), text(v.layout),
+                       v.stages > 1 ? fmt::format(" stages {}", v.stages) : ""));
+    for (const std::string& scalar : kernel_.positive) line(scalar + " > 0");
     block(kernel_.body);
     --depth_;
     line("}");
@@ -85,6 +94,7 @@ class Printer {
   std::string field(const std::string& s) const { return s; }
   std::string field(double d) const { return fmt::format("{}", d); }
   std::string field(bool b) const { return b ? "true" : "false"; }
+  std::string field(int i) const { return fmt::format("{}", i); }
   std::string field(const Expr& e) const { return e ? to_string(e) : "-"; }
   std::string field(const std::vector<Value>& list) const {
     std::string text_of = "(";
@@ -121,6 +131,7 @@ class Printer {
     if (op.skip_unless) head += " unless " + field(op.skip_unless);
     nested(head, op.body);
   }
+  void statement(const Advance& op) { nested("advance" + fields_of(op), op.body); }
   void statement(const Sweep& op) { nested("sweep", op.body); }
   void statement(const Visibility& op) {
     line(fmt::format("visibility {} watching {}", field(op.predicate), field(op.watched)));

@@ -36,6 +36,7 @@ std::vector<Value> values_of(const Stmt& s) {
   std::visit(
       [&](const auto& op) { std::apply([&](const auto&... field) { (collect(out, field), ...); }, op.fields()); },
       s.node);
+  if (std::holds_alternative<Join>(s.node)) std::erase_if(out, [](Value v) { return v.id < 0; });   // no reference
   return out;
 }
 
@@ -48,6 +49,9 @@ Stmt without_bodies(const Stmt& s) {
                           return Stmt{Visibility{v.predicate, v.watched, {}, {}, {}, {}}};
                         },
                         [](const Sweep&) { return Stmt{Sweep{}}; },
+                        [](const Advance& a) {
+                          return Stmt{Advance{a.reference, a.maximum, a.slack, a.scale, {}}};
+                        },
                         [](const auto& op) { return Stmt{op}; },
                     },
                     s.node);
@@ -89,7 +93,7 @@ std::string print_head(const Kernel& kernel, const Stmt& s) {
     return std::visit([&](const auto& op) { return fmt::format("{} {}", op.name, fmt::join(names, ", ")); }, s.node);
   }
   // The printer's own form: the line that follows the kernel's head and its values.
-  const std::string text = print(Kernel{kernel.name, kernel.values, {without_bodies(s)}});
+  const std::string text = print(Kernel{kernel.name, kernel.values, {}, {without_bodies(s)}});
   std::size_t begin = 0;
   for (std::size_t line = 0; line < kernel.values.size() + 1; ++line) begin = text.find('\n', begin) + 1;
   begin = text.find_first_not_of(' ', begin);
@@ -113,6 +117,19 @@ Access access_of(const Kernel& kernel, const Stmt& s) {
   return std::visit(overloaded{
                         [](const Copy& op) {
                           return Access{{}, {op.dst}, {}};
+                        },
+                        [](const Prefetch& op) {
+                          return Access{{}, {op.dst}, {}};
+                        },
+                        [](const Await& op) { return Access{op.values, {}, {}}; },
+                        [](const Release&) { return Access{}; },
+                        [](const Advance& op) {
+                          return Access{{op.reference, op.maximum}, {}, {}};
+                        },
+                        [](const Join& op) {
+                          Access a{{}, {}, op.sums};
+                          if (op.reference.id >= 0) a.updates.push_back(op.reference), a.writes.push_back(op.joined);
+                          return a;
                         },
                         [](const Fill& op) {
                           return Access{{}, {op.dst}, {}};
@@ -200,9 +217,17 @@ std::vector<rules::Rule> all_rules() {
 }
 
 rules::Stage stage_after(std::string_view pass) {
-  constexpr std::array<std::string_view, 5> names{"tile_loops", "split_ranges", "place", "select", "fuse"};
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (names[i] == pass) return static_cast<rules::Stage>(i);
+  using rules::Stage;
+  constexpr std::array<std::pair<std::string_view, Stage>, 8> stages{{{"tile_loops", Stage::tile_loops},
+                                                                      {"fold_scale", Stage::tile_loops},
+                                                                      {"split_ranges", Stage::split_ranges},
+                                                                      {"place", Stage::place},
+                                                                      {"select", Stage::select},
+                                                                      {"pipeline", Stage::pipeline},
+                                                                      {"join_warps", Stage::tile_loops},
+                                                                      {"fuse", Stage::fuse}}};
+  for (const auto& [name, stage] : stages)
+    if (name == pass) return stage;
   internal_check(false, fmt::format("the verifier knows no pass '{}'", pass));
   return rules::Stage::tile_loops;
 }

@@ -35,7 +35,7 @@ class HiddenPositions {
     hidden_.erase(m.dst.id);
     for (const std::string& name : variables_of(m.expr)) {
       const auto score = hidden_.find(f_.kernel.find(name).id);
-      if (score != hidden_.end() && std::isinf(score->second) && vanishes_at_minus_infinity(m.expr, name))
+      if (score != hidden_.end() && std::isinf(score->second) && vanishes_at_minus_infinity(m.expr, name, f_.kernel.positive))
         hidden_[m.dst.id] = 0;
     }
   }

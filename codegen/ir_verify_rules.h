@@ -10,7 +10,7 @@
 namespace attile::ir::rules {
 
 // How far lowering has come; a rule of a later stage holds in all stages after it too.
-enum class Stage : std::uint8_t { tile_loops, split_ranges, place, select, fuse };
+enum class Stage : std::uint8_t { tile_loops, split_ranges, place, select, pipeline, fuse };
 
 struct Findings {
   const Kernel& kernel;

@@ -123,7 +123,13 @@ constexpr Family families[] = {
     {MmaKind::pair_dot, Layout::row_pairs, Layout::position_pairs, Layout::row_pairs, Layout::column_pairs,
      Layout::row_panels, Element::bf16},
     {MmaKind::stream, Layout::plain, Layout::plain, Layout::plain, Layout::plain, Layout::plain, Element::f32},
+    {MmaKind::tensor, Layout::shared_rows, Layout::shared_rows, Layout::fragments, Layout::shared_rows, Layout::fragments,
+     Element::bf16},
+    {MmaKind::lanes, Layout::lanes, Layout::lanes, Layout::lanes, Layout::lanes, Layout::lanes, Element::f32},
 };
+
+// The matrix instructions of a GPU differ in the type of their operands.
+bool is_tensor(MmaKind kind) { return kind == MmaKind::tensor || kind == MmaKind::tf32 || kind == MmaKind::tf32_exact; }
 
 const Family* family_of(Layout streamed) {
   for (const Family& family : families)
@@ -142,6 +148,7 @@ void expect_element(Findings& f, const Stmt& s, Value v, Element element) {
 
 // A product that reads the stream where it lies multiplies floats, or pairs of bf16 as they are.
 Element operand_element(const Findings& f, const Family& family, Value streamed) {
+  if (is_tensor(family.kind)) return f.kernel[streamed].element;
   const bool bf16 = family.kind == MmaKind::stream && f.kernel[streamed].element == Element::bf16;
   return bf16 ? Element::bf16 : family.operand;
 }
@@ -161,7 +168,9 @@ void check_layouts(Findings& f) {
       return f.add(s, fmt::format("no sum of weighted rows reads '{}' in its layout", f.kernel[op.v].name));
     expect_layout(f, s, op.p, family->weights);
     expect_layout(f, s, op.acc, family->result);
-    for (const Value v : {op.p, op.v}) expect_element(f, s, v, operand_element(f, *family, op.v));
+    const Element weights = is_tensor(family->kind) ? Element::f32 : operand_element(f, *family, op.v);  // rounded on the way
+    expect_element(f, s, op.p, weights);
+    expect_element(f, s, op.v, operand_element(f, *family, op.v));
   });
 }
 
@@ -195,7 +204,7 @@ void check_kinds(Findings& f) {
     const Family* family = family_of(f.kernel[streamed].layout);
     if (kind == MmaKind::unselected)
       f.add(s, "no instruction is selected");
-    else if (!family || family->kind != kind)
+    else if (!family || (is_tensor(kind) ? !is_tensor(family->kind) : family->kind != kind))
       f.add(s, fmt::format("the selected instruction does not read '{}' in its layout", f.kernel[streamed].name));
   };
   each<ScoreMma>(f, [&](const Stmt& s, const ScoreMma& op) { check(s, op.kind, op.b); });

@@ -49,6 +49,15 @@ class LaneForm : public FrameEnvironment {
     return 0;
   }
 
+  // What the positions of a sweep do not change is emitted in front of it.
+  void hoist(const ir::Sweep& op) {
+    const Dim& streamed = frame_.context.algorithm.streamed;
+    for (const ir::Stmt& s : op.body) {
+      if (const auto* map = std::get_if<ir::Map>(&s.node)) expr_.hoist(map->expr, streamed);
+      if (std::holds_alternative<ir::Mask>(s.node)) expr_.hoist(predicate_, streamed);
+    }
+  }
+
   Expr predicate_;
 };
 

@@ -39,6 +39,7 @@ std::set<int> values_written(const Stmt& s) {
   std::set<int> out;
   std::visit(overloaded{
                  [&](const Copy& op) { out.insert(op.dst.id); },
+                 [&](const Prefetch& op) { out.insert(op.dst.id); },
                  [&](const Fill& op) { out.insert(op.dst.id); },
                  [&](const ScoreMma& op) { out.insert(op.dst.id); },
                  [&](const SumMma& op) { out.insert(op.acc.id); },

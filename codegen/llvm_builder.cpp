@@ -35,6 +35,17 @@ Val splat_constant(const Val& constant, int lanes) {
   return {text + ">", vector_of(lanes, constant.type)};
 }
 
+Val iota(std::int64_t first, int lanes) {
+  std::string text = "<";
+  for (int lane = 0; lane < lanes; ++lane) text += fmt::format("{}i32 {}", lane ? ", " : "", first + lane);
+  return {text + ">", vector_of(lanes, "i32")};
+}
+
+std::string mangled(const std::string& type) {
+  const std::string element = element_of(type), text = element == "float" ? "f32" : element == "half" ? "f16" : element;
+  return is_vector(type) ? fmt::format("v{}{}", lanes_of(type), text) : text;
+}
+
 static std::optional<std::int64_t> as_constant(const Val& v) {
   std::int64_t value = 0;
   const char* end = v.name.data() + v.name.size();
@@ -163,8 +174,7 @@ void Function::call_void(const std::string& callee, const std::vector<Val>& args
 }
 
 Val Function::fma(const Val& a, const Val& b, const Val& c) {
-  const std::string suffix = is_vector(a.type) ? fmt::format("v{}f32", lanes_of(a.type)) : "f32";
-  return call(a.type, "llvm.fma." + suffix, {a, b, c});
+  return call(a.type, "llvm.fma." + mangled(a.type), {a, b, c});
 }
 
 Val Function::shuffle(const Val& a, const Val& b, const std::vector<int>& mask) {

@@ -32,6 +32,8 @@ bool is_vector(const std::string& type);
 std::string element_of(const std::string& type);       // "float" of "<16 x float>"; itself for a scalar
 int lanes_of(const std::string& type);                 // 1 for a scalar
 Val splat_constant(const Val& constant, int lanes);    // of a constant scalar
+Val iota(std::int64_t first, int lanes);               // i32: first, first + 1, …
+std::string mangled(const std::string& type);          // as the name of an overloaded intrinsic has it: "v16f32"
 
 // The declarations and functions of one module.
 struct Module {

@@ -135,11 +135,10 @@ Values ExprEmitter::unary(const Node& n, const Values& x) {
     return out;
   }
   return each(to_real(x), [&](const Val& v) -> Val {
-    const std::string suffix = is_vector(v.type) ? fmt::format("v{}f32", lanes_of(v.type)) : "f32";
     switch (n.op) {
       case Op::negate: return f_.emit(v.type, fmt::format("fneg {} {}", v.type, v.name));
-      case Op::abs: return f_.call(v.type, "llvm.fabs." + suffix, {v});
-      case Op::floor: return f_.call(v.type, "llvm.floor." + suffix, {v});
+      case Op::abs: return f_.call(v.type, "llvm.fabs." + mangled(v.type), {v});
+      case Op::floor: return f_.call(v.type, "llvm.floor." + mangled(v.type), {v});
       case Op::exp: return emit_exp(f_, v);
       case Op::log: return emit_log(f_, v);
       case Op::tanh: return emit_tanh(f_, v);

@@ -11,33 +11,18 @@ namespace {
 using Join = std::function<Val(const Val&, const Val&)>;
 
 const Val arg(const char* name, const char* type) { return {name, type}; }
-std::string_view short_name(DType type) {
-  return type == DType::float32 ? "f32" : type == DType::bfloat16 ? "bf16" : "f16";
-}
-std::string raw_type(DType type) {
-  return type == DType::float32 ? "float" : type == DType::bfloat16 ? "i16" : "half";
-}
 
 // Elements [col, col + lanes) of a row of `cols` as they are; those past the end read as 0 and are not touched.
 Val load_raw(Function& f, DType type, const Val& row, std::int64_t col, std::int64_t cols, int lanes) {
   const std::int64_t bytes = static_cast<std::int64_t>(size_of(type));
   const Val at = f.byte_offset(row, col * bytes);
-  const std::string raw = raw_type(type), vec = vector_of(lanes, raw);
+  const std::string vec = vector_of(lanes, raw_type(type));
   const int valid = static_cast<int>(std::min<std::int64_t>(lanes, cols - col));
   if (valid == lanes) return f.load(vec, at, static_cast<int>(bytes));
-  const std::string suffix = raw == "float" ? "f32" : raw == "half" ? "f16" : raw;
   std::string mask = "<";
   for (int i = 0; i < lanes; ++i) mask += fmt::format("{}i1 {}", i ? ", " : "", i < valid ? "true" : "false");
-  return f.call(vec, fmt::format("llvm.masked.load.v{}{}.p0", lanes, suffix),
+  return f.call(vec, fmt::format("llvm.masked.load.{}.p0", mangled(vec)),
                 {at, i32(bytes), {mask + ">", vector_of(lanes, "i1")}, {"zeroinitializer", vec}});
-}
-Val widened(Function& f, DType type, const Val& raw) {
-  const int lanes = lanes_of(raw.type);
-  const std::string floats = vector_of(lanes, "float");
-  if (type == DType::float32) return raw;
-  if (type == DType::float16) return f.cast("fpext", raw, floats);
-  const Val wide = f.cast("zext", raw, vector_of(lanes, "i32"));
-  return f.cast("bitcast", f.binary("shl", wide, splat_constant(i32(16), lanes)), floats);
 }
 
 Val dot_pairs(Function& f, const Val& sum, const Val& a, const Val& b) {

@@ -8,13 +8,31 @@
 
 namespace attile::llvm_text {
 
-Val load_widened(Function& f, DType type, const Val& address, int lanes) {
+std::string raw_type(DType type) {
+  switch (type) {
+    case DType::float32: return "float";
+    case DType::bfloat16: return "i16";
+    case DType::float16: return "half";
+    case DType::int32: return "i32";
+    case DType::int64: return "i64";
+    case DType::boolean: return "i8";
+  }
+  return {};
+}
+std::string_view short_name(DType type) {
+  return type == DType::float32 ? "f32" : type == DType::bfloat16 ? "bf16" : "f16";
+}
+
+Val widened(Function& f, DType type, const Val& raw) {
+  const int lanes = lanes_of(raw.type);
   const std::string floats = vector_of(lanes, "float");
-  if (type == DType::float32) return f.load(floats, address, 4);
-  if (type == DType::float16) return f.cast("fpext", f.load(vector_of(lanes, "half"), address, 2), floats);
-  const Val bits = f.load(vector_of(lanes, "i16"), address, 2);
-  const Val wide = f.cast("zext", bits, vector_of(lanes, "i32"));
+  if (type == DType::float32) return raw;
+  if (type == DType::float16) return f.cast("fpext", raw, floats);
+  const Val wide = f.cast("zext", raw, vector_of(lanes, "i32"));
   return f.cast("bitcast", f.binary("shl", wide, splat_constant(i32(16), lanes)), floats);
+}
+Val load_widened(Function& f, DType type, const Val& address, int lanes) {
+  return widened(f, type, f.load(vector_of(lanes, raw_type(type)), address, static_cast<int>(size_of(type))));
 }
 
 // Round to nearest even on the bits; a NaN keeps its upper half and is made quiet.
@@ -39,10 +57,6 @@ void store_narrowed(Function& f, DType type, const Val& value, const Val& addres
 
 namespace {
 
-std::string_view short_name(DType type) {
-  return type == DType::float32 ? "f32" : type == DType::bfloat16 ? "bf16" : "f16";
-}
-
 Val table_entry(Function& f, const Val& table, const Val& row) { return f.load("ptr", f.gep("ptr", table, row), 8); }
 
 const Val arg(const char* name, const char* type) { return {name, type}; }
@@ -57,7 +71,7 @@ std::string pack_rows_function(Module& m, DType type, int count, std::int64_t co
   const std::int64_t units = pairs ? cols / 2 : cols;
   const std::int64_t whole = units / count * count;
   const auto source = [&](const Val& row, const Val& unit) {
-    return f.gep(type == DType::float32 ? "float" : "i16", row, pairs ? f.mul(unit, i64(2)) : unit);
+    return f.gep(raw_type(type), row, pairs ? f.mul(unit, i64(2)) : unit);
   };
   const std::string unit_type = pairs ? "i32" : "float";
   if (whole > 0) {
@@ -117,7 +131,7 @@ std::string pack_columns_function(Module& m, DType type, std::int64_t cols, std:
   if (!m.function_names.insert(name).second) return name;
   Function f(m, fmt::format("internal i1 @{}(ptr noalias %src, i64 %stride, i64 %n, ptr noalias %dst) noinline", name));
   const Val src = arg("%src", "ptr"), stride = arg("%stride", "i64"), n = arg("%n", "i64"), dst = arg("%dst", "ptr");
-  const std::string source_type = type == DType::float32 ? "float" : "i16";
+  const std::string source_type = raw_type(type);
   ColumnPacker packer{f, type, pairs, f.variable(vector_of(block, pairs ? "i16" : "float"))};
   f.set(packer.seen, {"zeroinitializer", packer.seen.type});
 
@@ -326,7 +340,7 @@ std::string unpack_rows_function(Module& m, DType type, int width, std::int64_t 
   if (!m.function_names.insert(name).second) return name;
   Function f(m, fmt::format("internal void @{}(ptr noalias %src, ptr noalias %table, i64 %rows) noinline", name));
   const Val src = arg("%src", "ptr"), table = arg("%table", "ptr"), rows = arg("%rows", "i64");
-  const std::string floats = vector_of(width, "float"), out_type = type == DType::float32 ? "float" : "i16";
+  const std::string floats = vector_of(width, "float"), out_type = raw_type(type);
   const Var buffer = f.variable(fmt::format("[{} x {}]", width, floats));
   const Val square{buffer.slot, "ptr"};
   const std::int64_t whole = cols / width * width;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codegen/ir.h"
@@ -18,6 +19,11 @@ struct PanelShape {
   int rows() const { return width * vectors; }
 };
 
+// Elements in memory: the type they are loaded as, and how names of functions spell it.
+std::string raw_type(DType type);
+std::string_view short_name(DType type);
+// Reals as they were loaded, as float32.
+Val widened(Function& f, DType type, const Val& raw);
 // `lanes` elements at `address` as float32.
 Val load_widened(Function& f, DType type, const Val& address, int lanes);
 // Stores float32 lanes as `type`, rounded to nearest even.

@@ -6,8 +6,15 @@
 namespace attile::ir {
 namespace {
 
+// A GPU works on whole tiles, so positions past the end are hidden like any other.
+Algorithm within_length(Algorithm a) {
+  const Expr inside = index(a.streamed) < length(a.streamed);
+  a.visible = a.visible.empty() ? inside : a.visible && inside;
+  return a;
+}
+
 LoweredKernel lowered(Role role, const Algorithm& a, const Problem& p, const Schedule& s, const Target& t) {
-  LoweredKernel out{role, a, p, s, t, {}};
+  LoweredKernel out{role, t.family == TargetFamily::cuda ? within_length(a) : a, p, s, t, {}};
   out.kernel = lower(out.context());
   return out;
 }
@@ -23,22 +30,23 @@ Problem merge_problem(const Algorithm& merge, Problem p) {
     if (input.name.starts_with("part.")) p.dtypes[input.name] = DType::float32;
   return p;
 }
-Schedule merge_schedule() {
+Schedule merge_schedule(const Algorithm& merge, const Problem& p, const Target& t) {
   Schedule s;
   s.lanes = Lanes::positions;
   s.tile_rows = 1;
   s.tile_keys = 64;
-  return s;
+  return made_legal(merge, p, s, t);
 }
 
 }  // namespace
 
 std::vector<LoweredKernel> lower_program(const Algorithm& a, const Problem& p, const Schedule& s, const Target& t) {
   std::vector<LoweredKernel> out;
-  if (s.splits > 1) {
+  if (s.splits != 1) {
     const SplitAlgorithm parts = split(a);
     out.push_back(lowered(Role::partial, parts.partial, partial_problem(parts.partial, p), s, t));
-    out.push_back(lowered(Role::merge, parts.merge, merge_problem(parts.merge, p), merge_schedule(), t));
+    const Problem of_merge = merge_problem(parts.merge, p);
+    out.push_back(lowered(Role::merge, parts.merge, of_merge, merge_schedule(parts.merge, of_merge, t), t));
     return out;
   }
   LoweredKernel main = lowered(Role::main, a, p, s, t);

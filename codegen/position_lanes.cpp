@@ -20,7 +20,7 @@ class PositionLanes final : public PositionTiles {
   Values index(const Dim& dim) override {
     const Algorithm& a = frame_.context.algorithm;
     if (dim == batch) return {frame_.at.sequence};
-    if (dim == kv_head) return {frame_.group_in_rows() ? frame_.at.head : frame_.kv_head_of(frame_.at.head)};
+    if (dim == kv_head) return {frame_.kv_head_at()};
     if (dim == head && !frame_.group_in_rows()) return {frame_.at.head};
     if (rows_in_lanes_ && (dim == head || dim == a.parallel)) return {row_lanes(dim == head)};
     if (dim == head) return {frame_.row_head(row_number())};
@@ -66,7 +66,7 @@ class PositionLanes final : public PositionTiles {
     row_blocks(StreamShape::most_rows, [&](Val r, int rows) {
       const StreamProduct product{shape_, rows, frame_.dtype(tensor), frame_.kernel[op.b].cols, pitch_, ahead.type, ahead.cols};
       f_.call_void(stream_score_function(frame_.module, product),
-                   {element_address(op.a, r, i64(0)), source(tensor), stride_bytes(tensor), frame_.at.positions,
+                   {element_address(op.a, r, i64(0)), source(tensor), frame_.stream_stride(tensor), frame_.at.positions,
                     stream_address(op.dst, r, i64(0)), folded_, ahead.first, ahead_stride(ahead, r)});
     });
   }
@@ -78,14 +78,14 @@ class PositionLanes final : public PositionTiles {
     row_blocks(shape_.sum_rows(cols), [&](Val r, int rows) {
       const StreamProduct product{shape_, rows, frame_.dtype(tensor), cols, pitch_, ahead.type, ahead.cols};
       f_.call_void(make(frame_.module, product),
-                   {stream_address(op.p, r, i64(0)), source(tensor), stride_bytes(tensor), frame_.at.positions,
+                   {stream_address(op.p, r, i64(0)), source(tensor), frame_.stream_stride(tensor), frame_.at.positions,
                     element_address(op.acc, r, i64(0)), ahead.first, ahead_stride(ahead, r)});
     });
   }
   Val not_finite(ir::Value v) override {
     const std::string& tensor = frame_.kernel[v].name;
     const std::string callee = stream_not_finite_function(frame_.module, shape_, frame_.dtype(tensor), frame_.kernel[v].cols);
-    return f_.call("i1", callee, {source(tensor), stride_bytes(tensor), frame_.at.positions});
+    return f_.call("i1", callee, {source(tensor), frame_.stream_stride(tensor), frame_.at.positions});
   }
 
   // Row by row; what the lanes of a row have reduced waits in memory until all rows are done.
@@ -148,13 +148,6 @@ class PositionLanes final : public PositionTiles {
 
  private:
   // Sweeps.
-  void hoist(const ir::Sweep& op) {
-    const Dim& streamed = frame_.context.algorithm.streamed;
-    for (const ir::Stmt& s : op.body) {
-      if (const auto* m = std::get_if<ir::Map>(&s.node)) expr_.hoist(m->expr, streamed);
-      if (std::holds_alternative<ir::Mask>(s.node)) expr_.hoist(predicate_, streamed);
-    }
-  }
   void positions_of_sweep(const ir::Sweep& op, const Val& j, bool whole, const std::map<int, Var>& partial) {
     begin_positions(j, whole);
     for (const ir::Stmt& s : op.body) element_op(s, partial);

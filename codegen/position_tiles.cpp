@@ -10,8 +10,6 @@
 namespace attile::llvm_text {
 namespace {
 
-std::string raw_word(DType type) { return size_of(type) == 4 ? "float" : "i16"; }
-
 // Tensors that products read along the stream, in the order of use.
 std::vector<ir::Value> streamed_tensors(const ir::Kernel& kernel) {
   std::vector<ir::Value> out;
@@ -66,17 +64,12 @@ void PositionTiles::store_tile(ir::Value v, const Val& value) {
   f_.store(f_.call(vector_of(lanes, "bfloat"), fmt::format("llvm.x86.avx512bf16.cvtneps2bf16.{}", lanes * 32), {value}), at, 2);
 }
 
-Val PositionTiles::stride_bytes(const std::string& tensor) {
-  const Dims& dims = frame_.dims_of(tensor);
-  const auto dim = std::find(dims.begin(), dims.end(), frame_.context.algorithm.streamed) - dims.begin();
-  return f_.mul(frame_.args.stride(tensor, static_cast<int>(dim)), i64(static_cast<std::int64_t>(size_of(frame_.dtype(tensor)))));
-}
 PositionTiles::Ahead PositionTiles::ahead_of(ir::Value v) {
   const auto at = std::find(streamed_.begin(), streamed_.end(), v) + 1;
   const bool last = at == streamed_.end();
   const ir::ValueDecl& next = frame_.kernel[last ? streamed_.front() : *at];
   const Val position = last ? f_.add(frame_.at.position, i64(frame_.context.schedule.tile_keys)) : frame_.at.position;
-  return {frame_.row_address(next.name, frame_.at.row, position), stride_bytes(next.name), frame_.dtype(next.name), next.cols};
+  return {frame_.row_address(next.name, frame_.at.row, position), frame_.stream_stride(next.name), frame_.dtype(next.name), next.cols};
 }
 
 void PositionTiles::row_blocks(int most, const std::function<void(Val, int)>& body) {
@@ -124,9 +117,7 @@ Val PositionTiles::row_lanes(bool heads) {
   return f_.binary("add", f_.splat(first, shape_.width), f_.binary("urem", row, group));
 }
 Val PositionTiles::lane_numbers(const Val& first) {
-  std::string iota = "<";
-  for (int lane = 0; lane < shape_.width; ++lane) iota += fmt::format("{}i32 {}", lane ? ", " : "", lane);
-  return f_.binary("add", f_.splat(f_.cast("trunc", first, "i32"), shape_.width), {iota + ">", vector_of(shape_.width, "i32")});
+  return f_.binary("add", f_.splat(f_.cast("trunc", first, "i32"), shape_.width), iota(0, shape_.width));
 }
 
 // A row takes the same room whatever its type, zero past its end.
@@ -138,7 +129,7 @@ void PositionTiles::copy(const ir::Copy& op) {
 }
 // bf16 as it is for a dot of pairs, else widened.
 void PositionTiles::copy_row(const Val& from, const Val& to, std::int64_t cols, DType type) {
-  const std::string raw = raw_word(type), kept = shape_.pairs ? "i16" : "float";
+  const std::string raw = raw_type(type), kept = shape_.pairs ? "i16" : "float";
   const int lanes = shape_.width * (shape_.pairs ? 2 : 1);
   const std::int64_t whole = cols / lanes * lanes, padded = (cols + lanes - 1) / lanes * lanes;
   const auto element = [&](const Val& c, int count) {
@@ -170,7 +161,7 @@ void PositionTiles::gather(const ir::Gather& op) {
         const Val source_row = frame_.row_address(op.tensor, row_number(), position);
         f_.loop(i64(0), i64(cols), 1, [&](Val c) {
           const Val at = element_address(op.dst, row_, c);
-          const Val x = load_widened(f_, type, f_.gep(raw_word(type), source_row, c), 1);
+          const Val x = load_widened(f_, type, f_.gep(raw_type(type), source_row, c), 1);
           f_.store(f_.fma(weight, x, f_.load("float", at, 4)), at, 4);
         });
         expr_.pop_scope();
@@ -188,10 +179,10 @@ void PositionTiles::store(const ir::Store& op) {
     if (decl.axis == ir::Axis::row) return store_narrowed(f_, type, f_.load("float", state_address(op.src, row_), 4), to);
     const std::int64_t whole = decl.cols / shape_.width * shape_.width;
     f_.loop(i64(0), i64(whole), shape_.width, [&](Val c) {
-      store_narrowed(f_, type, f_.load(floats(), element_address(op.src, row_, c), 4), f_.gep(raw_word(type), to, c));
+      store_narrowed(f_, type, f_.load(floats(), element_address(op.src, row_, c), 4), f_.gep(raw_type(type), to, c));
     });
     f_.loop(i64(whole), i64(decl.cols), 1, [&](Val c) {
-      store_narrowed(f_, type, f_.load("float", element_address(op.src, row_, c), 4), f_.gep(raw_word(type), to, c));
+      store_narrowed(f_, type, f_.load("float", element_address(op.src, row_, c), 4), f_.gep(raw_type(type), to, c));
     });
   });
 }
@@ -203,7 +194,7 @@ void PositionTiles::store_slots(const ir::Store& op, const Val& to) {
     const Val from = element_address(op.src, row_, t);
     if (decl.element == ir::Element::i32) return f_.store(f_.load("i32", from, 4), f_.gep("i32", to, offset), 4);
     const DType type = frame_.dtype(op.tensor);
-    store_narrowed(f_, type, f_.load("float", from, 4), f_.gep(raw_word(type), to, offset));
+    store_narrowed(f_, type, f_.load("float", from, 4), f_.gep(raw_type(type), to, offset));
   });
 }
 

@@ -41,7 +41,6 @@ class PositionTiles : public LaneForm {
 
   // First position of the current stream tile of a tensor; with rows of its own, those of the (only) row.
   Val source(const std::string& tensor) { return frame_.row_address(tensor, frame_.at.row, frame_.at.position); }
-  Val stride_bytes(const std::string& tensor);
   // While a tile of one tensor is worked on, that of the next product's is fetched: the same tile of the next
   // tensor, after the last tensor the next tile of the first.
   struct Ahead {

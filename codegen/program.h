@@ -21,6 +21,7 @@ struct Parameter {
     real,     // float32 scalar `name` in the low four bytes
     integer,  // int64 scalar `name`
     size,     // sequences, heads, kv_heads, rows, positions, keys, row_tiles, key_tiles, parts
+    aligned,  // 1 if the address and all strides but the last of tensor `name` are multiples of `dim` bytes
   };
   Kind kind;
   std::string name;
@@ -28,9 +29,17 @@ struct Parameter {
   bool operator==(const Parameter&) const = default;
 };
 
+// A tensor whose address and strides but the last are multiples of `bytes`, with less than `longest` elements from one index
+// of dim number `dim` to the next.
+struct NearRows {
+  std::string tensor;
+  int dim = 0, bytes = 16;
+  std::int64_t longest = 0;
+};
+
 struct EmittedKernel {
   std::string name;                   // symbol of the function in `text`
-  std::string text;                   // LLVM IR
+  std::string text;                   // LLVM IR, or CUDA C++
   std::string ir;                     // the printed kernel IR it was emitted from
   std::vector<Parameter> parameters;
   std::int64_t scratch_bytes = 0;     // per worker, 64-byte aligned
@@ -40,6 +49,11 @@ struct EmittedKernel {
   bool per_key_tile = false;          // a packing kernel: tasks are (kv head, tile of the stream)
   bool per_head = false;              // order keys_outer: one task for all row tiles of a head
   std::int64_t state_bytes = 0;       // keys_outer: of the argument "work.states", for each row tile of each head
+  // On a GPU: one block per task, whose parameter is the argument block.
+  int threads = 0;                    // of a block; 0: LLVM IR
+  std::int64_t shared_bytes = 0;      // dynamic shared memory of a block
+  std::vector<std::string> positive;  // scalars that must be > 0; else the schedule without fold_scale serves
+  std::vector<NearRows> near_rows;    // else the problem is `scattered`
 };
 
 // Memory between a packing kernel and its reader, an argument of both named "work.<operand>": this many bytes, a

@@ -14,7 +14,7 @@ class RowLanes final : public RowPanels {
   Values index(const Dim& dim) override {
     const Algorithm& a = frame_.context.algorithm;
     if (dim == batch) return {frame_.at.sequence};
-    if (dim == kv_head) return {frame_.group_in_rows() ? frame_.at.head : frame_.kv_head_of(frame_.at.head)};
+    if (dim == kv_head) return {frame_.kv_head_at()};
     if (dim == head) return frame_.group_in_rows() ? read(head_lanes_) : Values{frame_.at.head};
     if (dim == a.parallel) return read(row_lanes_);
     if (dim == a.streamed) return {position_};
@@ -55,7 +55,7 @@ class RowLanes final : public RowPanels {
     const bool pairs = op.kind == ir::MmaKind::pair_dot;
     const std::string callee = score_function(frame_.module, shape_, frame_.kernel[op.b].cols, pairs);
     const Val blocks = f_.udiv(f_.add(frame_.at.positions, i64(shape_.block - 1)), i64(shape_.block));
-    const std::int64_t block_units = columns_of_tile(op.b, pairs) * shape_.block;
+    const std::int64_t block_units = columns_of(op.b) * shape_.block;
     const Val first = f_.mul(f_.udiv(frame_.at.tile_offset, i64(shape_.block)), i64(block_units));
     f_.call_void(callee, {panel_address(op.a), f_.gep("float", operand_memory(op.b), first), stream_memory(op.dst), blocks});
   }
@@ -148,7 +148,7 @@ class RowLanes final : public RowPanels {
           const Val row = frame_.row_address(op.tensor, f_.add(frame_.at.row, r), position);
           f_.loop(i64(0), i64(cols), 1, [&](Val c) {
             const Val sum_at = f_.gep("float", dst, f_.add(f_.mul(c, i64(shape_.rows())), r));
-            const Val x = load_widened(f_, type, f_.gep(type == DType::float32 ? "float" : "i16", row, c), 1);
+            const Val x = load_widened(f_, type, f_.gep(raw_type(type), row, c), 1);
             f_.store(f_.fma(weight, x, f_.load("float", sum_at, 4)), sum_at, 4);
           });
         });
@@ -170,7 +170,7 @@ class RowLanes final : public RowPanels {
       f_.loop(i64(0), frame_.at.rows, 1, [&](Val r) {
         const Val value = f_.load(type, f_.gep(type, panel_address(op.src), f_.add(f_.mul(t, i64(shape_.rows())), r)), 4);
         const Val row = frame_.row_address(op.tensor, f_.add(frame_.at.row, r));
-        const Val to = f_.gep(type == "i32" ? "i32" : element_type(op.tensor), row, f_.mul(t, frame_.args.stride(op.tensor, slot_dim)));
+        const Val to = f_.gep(type == "i32" ? "i32" : raw_type(frame_.dtype(op.tensor)), row, f_.mul(t, frame_.args.stride(op.tensor, slot_dim)));
         if (type == "i32") return f_.store(value, to, 4);
         store_narrowed(f_, frame_.dtype(op.tensor), value, to);
       });
@@ -182,13 +182,6 @@ class RowLanes final : public RowPanels {
   bool writes_pairs(const ir::Stmt& s) const {
     const auto* map = std::get_if<ir::Map>(&s.node);
     return map && frame_.kernel[map->dst].layout == ir::Layout::row_pairs;
-  }
-  void hoist(const ir::Sweep& op) {
-    const Dim& streamed = frame_.context.algorithm.streamed;
-    for (const ir::Stmt& s : op.body) {
-      if (const auto* map = std::get_if<ir::Map>(&s.node)) expr_.hoist(map->expr, streamed);
-      if (std::holds_alternative<ir::Mask>(s.node)) expr_.hoist(predicate_, streamed);
-    }
   }
   void hoist_invariant(const Expr& e) {
     if (e->op == Op::constant || e->op == Op::variable) return;

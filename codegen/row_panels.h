@@ -75,7 +75,6 @@ class RowPanels : public LaneForm {
   int width() const override { return shape_.width; }
   std::int64_t tile_keys() const { return frame_.context.schedule.tile_keys; }
   std::string vec(const std::string& element) const { return vector_of(shape_.width, element); }
-  std::string element_type(const std::string& tensor) const { return size_of(frame_.dtype(tensor)) == 4 ? "float" : "i16"; }
 
   // Memory: feature and slot tiles and row states of the whole row tile, panel after panel.
   void reserve_value(int id) {
@@ -99,14 +98,10 @@ class RowPanels : public LaneForm {
   }
   // One byte behind the elements: does the tile hold inf or NaN?
   Val flag_address(ir::Value v) { return f_.byte_offset(operand_memory(v), packed_bytes(v) - 64); }
-  std::int64_t columns_of_tile(ir::Value v, bool pairs) const {
-    const std::int64_t cols = frame_.kernel[v].cols;
-    return pairs ? (cols + 1) / 2 : cols;
-  }
-  // Units of four bytes a column takes in a panel: two bf16 of a pair share one.
+  // Units of four bytes along the columns of an operand: two bf16 of a pair share one.
   std::int64_t columns_of(ir::Value v) const {
     const ir::ValueDecl& decl = frame_.kernel[v];
-    return decl.layout == ir::Layout::row_pairs ? (decl.cols + 1) / 2 : decl.cols;
+    return decl.element == ir::Element::bf16 ? (decl.cols + 1) / 2 : decl.cols;
   }
   Val panel_address(ir::Value v) {
     const Val base = memory_.at(v.id);
@@ -186,10 +181,8 @@ class RowPanels : public LaneForm {
     }
     const Val last = f_.sub(f_.add(frame_.at.tile_row, frame_.at.tile_rows), i64(1));
     for (int v = 0; v < shape_.vectors; ++v) {
-      std::string iota = "<";
-      for (int lane = 0; lane < shape_.width; ++lane) iota += fmt::format("{}i32 {}", lane ? ", " : "", v * shape_.width + lane);
       const Val first = f_.splat(f_.cast("trunc", frame_.at.row, "i32"), shape_.width);
-      const Val row = f_.binary("add", first, {iota + ">", vec("i32")});
+      const Val row = f_.binary("add", first, iota(v * shape_.width, shape_.width));
       const Val clamped = f_.min(row, f_.splat(f_.cast("trunc", last, "i32"), shape_.width));
       set_lane(static_cast<std::size_t>(v), clamped);
     }
@@ -205,7 +198,7 @@ class RowPanels : public LaneForm {
   // Copies: addresses of rows go into a table, packing functions do the rest.
   void copy_rows(const ir::Copy& op, std::int64_t cols, bool pairs) {
     const std::string callee = pack_rows_function(frame_.module, frame_.dtype(op.tensor), shape_.width, cols, shape_.rows(), pairs);
-    const std::int64_t panel_bytes = (pairs ? (cols + 1) / 2 : cols) * shape_.rows() * 4;
+    const std::int64_t panel_bytes = columns_of(op.dst) * shape_.rows() * 4;
     f_.loop(i64(0), frame_.at.tile_rows, shape_.width, [&](Val first) {
       fill_table(op.tensor, f_.add(frame_.at.tile_row, first), f_.sub(frame_.at.tile_rows, first), shape_.width);
       const Val panel = f_.udiv(first, i64(shape_.rows())), in_panel = f_.urem(first, i64(shape_.rows()));
@@ -222,7 +215,7 @@ class RowPanels : public LaneForm {
   }
   void copy_positions(const ir::Copy& op, std::int64_t cols, bool pairs) {
     const std::string callee = pack_rows_function(frame_.module, frame_.dtype(op.tensor), shape_.block, cols, shape_.block, pairs);
-    const std::int64_t block_bytes = (pairs ? (cols + 1) / 2 : cols) * shape_.block * 4;
+    const std::int64_t block_bytes = columns_of(op.dst) * shape_.block * 4;
     const Val last = f_.sub(frame_.at.positions, i64(1));
     f_.loop(i64(0), frame_.at.positions, shape_.block, [&](Val first) {
       f_.loop(i64(0), i64(shape_.block), 1, [&](Val i) {
@@ -236,9 +229,7 @@ class RowPanels : public LaneForm {
   void copy_columns(const ir::Copy& op, std::int64_t cols, bool pairs) {
     const DType type = frame_.dtype(op.tensor);
     const std::string callee = pack_columns_function(frame_.module, type, cols, tile_keys(), shape_.block, pairs);
-    const Dims& dims = frame_.dims_of(op.tensor);
-    const auto dim = std::find(dims.begin(), dims.end(), frame_.context.algorithm.streamed) - dims.begin();
-    const Val stride = f_.mul(frame_.args.stride(op.tensor, static_cast<int>(dim)), i64(static_cast<std::int64_t>(size_of(type))));
+    const Val stride = frame_.stream_stride(op.tensor);
     const Val bad = f_.call("i1", callee, {frame_.row_address(op.tensor, {}, frame_.at.position), stride, frame_.at.positions, operand_memory(op.dst)});
     f_.store(f_.cast("zext", bad, "i8"), flag_address(op.dst), 1);
   }

@@ -6,6 +6,7 @@ std::vector<Block*> blocks_of(Stmt& s) {
   return std::visit(overloaded{
                         [](Loop& loop) { return std::vector<Block*>{&loop.body}; },
                         [](Sweep& sweep) { return std::vector<Block*>{&sweep.body}; },
+                        [](Advance& advance) { return std::vector<Block*>{&advance.body}; },
                         [](Visibility& v) { return std::vector<Block*>{&v.plain, &v.masked, &v.guarded, &v.hidden}; },
                         [](auto&) { return std::vector<Block*>{}; },
                     },

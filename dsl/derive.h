@@ -21,6 +21,10 @@ struct SplitAlgorithm {
   Algorithm merge;
 };
 
+// Do the outputs stay the same while the reference lags behind the maximum by up to `slack`, and does no weight grow by
+// more than `most`? Checked at random points in double.
+ATTILE_API bool takes_lagging_reference(const Algorithm& a, double slack, double most);
+
 // Throws Error(unsupported) where there is nothing to merge: a tile output, no state at all, or a merge again.
 ATTILE_API SplitAlgorithm split(const Algorithm& a);
 

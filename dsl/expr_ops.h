@@ -1,5 +1,5 @@
 // What each node kind of an expression looks like and computes on plain numbers: the one table behind the
-// checks, the printer, the law check and `evaluate`. Internal to dsl/.
+// checks, the printer, the law check, `evaluate` and the lowering. No part of the interface.
 #pragma once
 
 #include <cmath>

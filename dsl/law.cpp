@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 
 #include "dsl/algorithm_check.h"
+#include "dsl/derive.h"
 #include "dsl/error.h"
 #include "dsl/expr_ops.h"
 
@@ -199,7 +201,43 @@ class LawCheck {
   Random random_;
 };
 
+bool takes_lag(const Algorithm& a, double slack, double most) {
+  const RescaleRule& rule = *a.rule();
+  Function factor(rule.factor, {"from", "to"});
+  Random random;
+  int counted = 0;
+  for (int i = 0; i < point_count; ++i) {
+    std::map<std::string, double> free, at_maximum, lagging;
+    const double maximum = random.uniform() * 20, reference = maximum - slack * std::fabs(random.uniform());
+    const double growth = factor.at({{"from", maximum}, {"to", reference}}, free, random, 1);
+    if (!(std::fabs(growth) <= most * (1 + tolerance))) return false;
+    at_maximum[rule.reference] = maximum, lagging[rule.reference] = reference;
+    for (const StateDecl& s : a.states)
+      if (s.kind == StateKind::sum) {
+        const double sum = 0.1 + std::fabs(random.uniform());
+        const bool listed = std::find(rule.sums.begin(), rule.sums.end(), s.name) != rule.sums.end();
+        at_maximum[s.name] = sum, lagging[s.name] = listed ? sum * growth : sum;
+      }
+    std::vector<std::string> names;
+    for (const auto& [name, value] : at_maximum) names.push_back(name);
+    for (const OutputDecl& o : a.outputs) {
+      if (o.per_position) return false;
+      Function output(o.value, names);
+      const double want = output.at(at_maximum, free, random, 1), got = output.at(lagging, free, random, 1);
+      if (!std::isfinite(want)) continue;
+      ++counted;
+      if (!agree(want, got)) return false;
+    }
+  }
+  return counted > 0;
+}
+
 }  // namespace
+
+bool takes_lagging_reference(const Algorithm& a, double slack, double most) {
+  const auto selects = [](const StateDecl& s) { return s.kind == StateKind::selection; };
+  return a.rule() && std::none_of(a.states.begin(), a.states.end(), selects) && takes_lag(a, slack, most);
+}
 
 void check_law(const Algorithm& a) { LawCheck(a).run(); }
 

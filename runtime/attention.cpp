@@ -83,6 +83,7 @@ struct Key {
   Rule rule;
   Lengths lengths;
   std::optional<Schedule> schedule;
+  Device device;
   bool operator==(const Key&) const = default;
 };
 
@@ -104,11 +105,13 @@ Key key_of(const AttentionCall& call, const AttentionOptions& o) {
                         o.top_k_renormalise,
                         o.top_k_outputs,
                         o.lse,
+                        call.tf32,
                         are_few_rows(o.lengths, call.q.shape[2], key.group)};
   for (std::size_t i = 0; i < std::size(flags); ++i) key.flags |= std::uint32_t{flags[i]} << i;
   key.dtypes = {call.q.dtype, call.k.dtype, call.v.dtype, call.o.dtype, call.bias ? call.bias->dtype : DType::float32};
   key.rule = o.rule, key.lengths = o.lengths;
   key.schedule = call.schedule;
+  key.device = call.device;
   return key;
 }
 
@@ -143,7 +146,9 @@ Kernel kernel_of(const AttentionCall& call, const AttentionOptions& options) {
     if (const auto it = m.kernels.find(key); it != m.kernels.end()) return it->second;
   }
   const Algorithm a = attention(options);
-  const Kernel kernel = Kernel::get(a, problem_of(a, arguments_of(call)), call.schedule);
+  Problem problem = problem_of(a, arguments_of(call));
+  problem.tf32 = call.tf32;
+  const Kernel kernel = Kernel::get(a, problem, call.schedule, call.device);
   const std::unique_lock lock(m.mutex);
   return m.kernels.try_emplace(key, kernel).first->second;
 }
@@ -167,7 +172,7 @@ Kernel attention_kernel(const AttentionCall& call) {
 
 void run_attention(const AttentionCall& call) {
   check_attention(call);
-  kernel_of(call, options_of(call)).run(arguments_of(call));
+  kernel_of(call, options_of(call)).run(arguments_of(call), call.run);
 }
 
 }  // namespace v1

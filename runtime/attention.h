@@ -40,6 +40,9 @@ struct AttentionCall {
   std::uint64_t seed = 0, offset = 0;
 
   std::optional<Schedule> schedule;                    // default: the best known
+  Device device;                                       // where the tensors lie: the CPU, or a GPU
+  RunOptions run;                                      // of a GPU: stream and work space
+  bool tf32 = false;                                   // on a GPU, float32 products may round to TF32
 };
 
 // Runs it. Throws Error; then no output has been written.

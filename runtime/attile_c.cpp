@@ -88,6 +88,7 @@ attile_attention_options default_options() {
   o.size = sizeof o;
   o.window_left = o.window_right = -1;
   o.top_k_renormalise = 1;
+  o.device = ATTILE_CPU;
   return o;
 }
 attile_attention_tensors default_tensors() {
@@ -148,6 +149,7 @@ AttentionCall call_of(const attile_attention& attention, const attile_attention_
   optional(t.prefix_len, "prefix_len", call.prefix_len), optional(t.doc_ids, "doc_ids", call.doc_ids);
   optional(t.kv_lens, "kv_lens", call.kv_lens), optional(t.cu_seqlens_q, "cu_seqlens_q", call.cu_seqlens_q);
   optional(t.cu_seqlens_k, "cu_seqlens_k", call.cu_seqlens_k);
+  call.run = {t.stream, t.workspace, t.workspace_bytes};
   return call;
 }
 
@@ -163,6 +165,9 @@ AttentionCall call_of(const attile_attention_options& options) {
   call.softcap = o.softcap;
   call.top_k = o.top_k, call.top_k_renormalise = o.top_k_renormalise != 0;
   call.dropout = o.dropout, call.seed = o.seed, call.offset = o.offset;
+  if (o.device < ATTILE_CPU) refuse(where, fmt::format("there is no device {}", o.device), "ATTILE_CPU, or 0 for the first CUDA device");
+  if (o.device != ATTILE_CPU) call.device = {Device::Kind::cuda, o.device};
+  call.tf32 = o.tf32 != 0;
   if (o.schedule) call.schedule = parse_schedule(o.schedule, "schedule");
   check_attention_numbers(call);
   return call;
@@ -201,6 +206,14 @@ attile_status attile_attention_prepare(const attile_attention* attention, const 
   return guarded([&] {
     const char* where = "attile_attention_prepare";
     attention_kernel(call_of(not_null(attention, where, "attention"), not_null(tensors, where, "tensors"), where));
+  });
+}
+
+attile_status attile_attention_workspace(const attile_attention* attention, const attile_attention_tensors* tensors, std::uint64_t* bytes) {
+  return guarded([&] {
+    const char* where = "attile_attention_workspace";
+    const AttentionCall call = call_of(not_null(attention, where, "attention"), not_null(tensors, where, "tensors"), where);
+    not_null(bytes, where, "bytes") = attention_kernel(call).workspace_bytes(attention_arguments(call));
   });
 }
 

@@ -53,7 +53,7 @@ enum {
   ATTILE_LINEAR = 3
 };
 
-enum { ATTILE_MAX_RANK = 6 };
+enum { ATTILE_MAX_RANK = 6, ATTILE_CPU = -1 };
 
 /* Memory of the caller. shape and strides: the first `rank` entries, outermost first, strides in elements. All zero: no
  * tensor. */
@@ -82,6 +82,8 @@ typedef struct attile_attention_options {
   int32_t top_k_renormalise; /* 1 unless changed */
   int32_t reserved;
   const char* schedule; /* YAML; NULL: the best known. Copied by create. */
+  int32_t device;       /* where tensors lie: ATTILE_CPU, or the number of a CUDA device, 0 the first */
+  int32_t tf32;         /* 1: on a GPU, products of float32 tensors may round to TF32 */
 } attile_attention_options;
 
 /* B sequences, H query heads, H_k kv heads (H a multiple), N_q rows, N_k keys, D head dim, D_v value dim. */
@@ -102,6 +104,10 @@ typedef struct attile_attention_tensors {
   attile_tensor doc_ids;                    /* int32 [B][N_k] */
   attile_tensor kv_lens;                    /* int32 [B] */
   attile_tensor cu_seqlens_q, cu_seqlens_k; /* int32 [sequences + 1]; then B is 1 and sequences follow each other */
+  /* On a GPU. */
+  void* stream;             /* a CUstream; NULL: the default stream */
+  void* workspace;          /* device memory; NULL: from the device's pool, in stream order */
+  uint64_t workspace_bytes; /* at least what attile_attention_workspace says */
 } attile_attention_tensors;
 
 typedef struct attile_attention attile_attention;
@@ -122,13 +128,17 @@ ATTILE_C_API attile_status attile_attention_create(const attile_attention_option
 /* NULL is fine. */
 ATTILE_C_API void attile_attention_destroy(attile_attention* attention);
 
-/* Computes all outputs and returns when they are written. Compiles, or reads from the disk cache, what is not in
- * memory. */
+/* Computes all outputs. On the CPU it returns when they are written, on a GPU when the work is in the stream. Compiles, or
+ * reads from the disk cache, what is not in memory. */
 ATTILE_C_API attile_status attile_attention_run(const attile_attention* attention,
                                                 const attile_attention_tensors* tensors);
 /* The same without the run: afterwards a run of like tensors (types, head dims, optional tensors) compiles nothing. */
 ATTILE_C_API attile_status attile_attention_prepare(const attile_attention* attention,
                                                     const attile_attention_tensors* tensors);
+
+/* Bytes of device memory that a run with these tensors uses beside them; 0 on the CPU. */
+ATTILE_C_API attile_status attile_attention_workspace(const attile_attention* attention,
+                                                      const attile_attention_tensors* tensors, uint64_t* bytes);
 
 /* Threads of a call, the caller included; 0 returns to the default: every core this process may use. */
 ATTILE_C_API attile_status attile_set_threads(int32_t threads);

@@ -23,7 +23,8 @@ int position_of(const std::vector<Named>& list, std::string_view name) {
 
 }  // namespace
 
-CallPlan::CallPlan(const Algorithm& a, const Problem& p) : where_(a.name), lengths_(a.lengths), group_(p.group) {
+CallPlan::CallPlan(const Algorithm& a, const Problem& p, Memory memory)
+    : where_(a.name), memory_(memory), lengths_(a.lengths), group_(p.group) {
   for (const InputDecl& input : a.inputs) add(input.name, input.dims, false, a, p);
   for (const OutputDecl& output : a.outputs) add(output.name, output_dims(a, output), true, a, p);
   for (const bool deciding : {true, false})

@@ -44,8 +44,10 @@ class BoundCall {
 
 class CallPlan {
  public:
+  // Where the tensors of a call lie: the contents of length tensors are checked where the host can read them.
+  enum class Memory : std::uint8_t { host, device };
   // Throws Error(argument) for a tensor with more dims than a TensorRef has.
-  CallPlan(const Algorithm& a, const Problem& p);
+  CallPlan(const Algorithm& a, const Problem& p, Memory memory = Memory::host);
 
   // Checks names, types, shapes, strides, overlap and the contents of length tensors, and fills `call`, which keeps
   // pointers into `arguments`. Throws Error(argument).
@@ -83,6 +85,7 @@ class CallPlan {
   int shared(const Dim& d, bool make = false);
 
   std::string where_;  // the algorithm's name
+  Memory memory_;
   Lengths lengths_;
   std::int64_t group_;
   std::vector<TensorPlan> tensors_;  // inputs, then outputs, in order of declaration

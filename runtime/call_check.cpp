@@ -68,8 +68,9 @@ void CallCheck::run() {
   for (const int i : plan_.order_)
     check_extents(plan_.tensors_[static_cast<std::size_t>(i)], ref(static_cast<std::size_t>(i)));
   find_sizes();
-  if (plan_.lengths_ == Lengths::used) check_used_lengths();
-  if (plan_.lengths_ == Lengths::packed)
+  const bool readable = plan_.memory_ == CallPlan::Memory::host;
+  if (readable && plan_.lengths_ == Lengths::used) check_used_lengths();
+  if (readable && plan_.lengths_ == Lengths::packed)
     for (const auto& [number, total] :
          {std::pair(plan_.cu_seqlens_q_, call_.sizes.rows), {plan_.cu_seqlens_k_, call_.sizes.positions}})
       check_bounds(plan_.tensors_[static_cast<std::size_t>(number)], ref(static_cast<std::size_t>(number)), total);
@@ -223,16 +224,15 @@ void CallCheck::check_overlap() const {
 
 // Sorted by stride, each dim must step over all that the smaller ones cover.
 void CallCheck::check_own_overlap(const TensorPlan& t, const TensorRef& r) const {
-  std::array<std::pair<std::int64_t, std::int64_t>, TensorRef::max_rank> dims;
-  std::size_t count = 0;
+  std::array<std::pair<std::int64_t, std::int64_t>, TensorRef::max_rank> dims{};
   for (std::size_t i = 0; i < t.dims.size(); ++i) {
     if (r.shape[i] == 0) return;
-    if (r.shape[i] > 1) dims[count++] = {std::abs(r.strides[i]), r.shape[i]};
+    if (r.shape[i] > 1) dims[i] = {std::abs(r.strides[i]), r.shape[i]};
   }
-  std::sort(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(count));
+  std::sort(dims.begin(), dims.end());
   std::int64_t covered = 1;
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto& [stride, n] = dims[i];
+  for (const auto& [stride, n] : dims) {
+    if (n <= 1) continue;
     if (stride < covered)
       refuse(fmt::format("output '{}' overlaps itself: shape {} with such strides puts elements on one another", t.name,
                          shape_text(r)));

@@ -24,6 +24,13 @@ std::int64_t CallSizes::*size_named(std::string_view name) {
 
 }  // namespace
 
+bool is_aligned(const TensorRef& t, std::int64_t bytes) {
+  std::int64_t all = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(t.data));
+  for (int i = 0; i + 1 < t.rank; ++i)
+    if (t.shape[static_cast<std::size_t>(i)] > 1) all |= t.strides[static_cast<std::size_t>(i)] * static_cast<std::int64_t>(size_of(t.dtype));
+  return all % bytes == 0;
+}
+
 LaunchPlan::LaunchPlan(const EmittedKernel& k, const Algorithm& a, const Problem& p, const Lookup& tensor,
                        const Lookup& number)
     : tile_rows_(k.tile_rows),
@@ -79,8 +86,15 @@ std::uint64_t LaunchPlan::value_of(const Slot& slot, const CallSizes& sizes, std
     case Parameter::Kind::real: return std::bit_cast<std::uint32_t>(static_cast<float>(numbers[slot.number]->real));
     case Parameter::Kind::integer: return static_cast<std::uint64_t>(numbers[slot.number]->integer);
     case Parameter::Kind::size: return static_cast<std::uint64_t>(sizes.*slot.size);
+    case Parameter::Kind::aligned: return is_aligned(*tensors[slot.number], static_cast<std::int64_t>(slot.dim));
   }
   return 0;
+}
+
+void LaunchPlan::fill(Block& block, const CallSizes& sizes, std::span<const TensorRef* const> tensors,
+                      std::span<const Arguments::Number* const> numbers) const {
+  block.reserve(slots_.size());
+  for (const Slot& slot : slots_) block.push_back(value_of(slot, sizes, tensors, numbers));
 }
 
 void LaunchPlan::launch(Function* function, CallSizes sizes, std::span<const TensorRef* const> tensors,
@@ -88,9 +102,8 @@ void LaunchPlan::launch(Function* function, CallSizes sizes, std::span<const Ten
   sizes.row_tiles = row_tiles(sizes);
   std::array<std::byte, 1024> memory;
   std::pmr::monotonic_buffer_resource pool(memory.data(), memory.size());
-  std::pmr::vector<std::uint64_t> block(&pool);
-  block.reserve(slots_.size());
-  for (const Slot& slot : slots_) block.push_back(value_of(slot, sizes, tensors, numbers));
+  Block block(&pool);
+  fill(block, sizes, tensors, numbers);
   parallel_for(task_count(sizes),
                [&](std::int64_t task, int) { function(block.data(), task, worker_scratch(scratch_bytes_)); });
 }

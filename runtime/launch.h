@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory_resource>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,9 @@
 
 namespace attile {
 inline namespace v1 {
+
+// Are the address and all strides but the last of the tensor multiples of `bytes`?
+bool is_aligned(const TensorRef& t, std::int64_t bytes);
 
 class LaunchPlan {
  public:
@@ -24,6 +28,12 @@ class LaunchPlan {
   // Runs all tasks of the kernel and returns when they are done.
   void launch(Function* function, CallSizes sizes, std::span<const TensorRef* const> tensors,
               std::span<const Arguments::Number* const> numbers) const;
+
+  // What launch() is made of, for other machines: the argument block, with sizes.row_tiles set, and the number of tasks.
+  using Block = std::pmr::vector<std::uint64_t>;
+  void fill(Block& block, const CallSizes& sizes, std::span<const TensorRef* const> tensors,
+            std::span<const Arguments::Number* const> numbers) const;
+  std::int64_t task_count(const CallSizes& sizes) const;
 
   // Row tiles of one (sequence, head), or of one head over all sequences when lengths are packed.
   std::int64_t row_tiles(const CallSizes& sizes) const;
@@ -38,7 +48,6 @@ class LaunchPlan {
   };
   std::uint64_t value_of(const Slot& slot, const CallSizes& sizes, std::span<const TensorRef* const> tensors,
                          std::span<const Arguments::Number* const> numbers) const;
-  std::int64_t task_count(const CallSizes& sizes) const;
 
   std::vector<Slot> slots_;
   std::int64_t tile_rows_, rows_per_query_;

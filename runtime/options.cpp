@@ -76,6 +76,8 @@ const Row rows[] = {
     {"ATTILE_CPU", "native, x86-64-v3, x86-64-v4", "instructions CPU kernels may use (default: native)", set_cpu},
     {"ATTILE_LLVM_MODULE", "path of libattile_llvm.so", "the LLVM module (default: looked for beside libattile)",
      [](Options& o, const Row&, std::string_view v) { o.llvm_module = v; }},
+    {"ATTILE_NVRTC", "path of libnvrtc.so", "the compiler of CUDA kernels (default: looked for, see docs/environment.md)",
+     [](Options& o, const Row&, std::string_view v) { o.nvrtc = v; }},
     {"ATTILE_LOG", "quiet, warning, info", "what is told on stderr (default: warning)", set_log},
 };
 

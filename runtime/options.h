@@ -24,6 +24,7 @@ struct Options {
   int threads = 0;                                     // ATTILE_THREADS; 0: every core this process may use
   std::string cpu;                                     // ATTILE_CPU; empty: native
   std::string llvm_module;                             // ATTILE_LLVM_MODULE; empty: beside libattile
+  std::string nvrtc;                                   // ATTILE_NVRTC; empty: looked for, see runtime/nvrtc.h
   LogLevel log = LogLevel::warning;                    // ATTILE_LOG
 };
 

@@ -89,6 +89,17 @@ void PartsPlan::place(const CallSizes& sizes, std::byte* memory, TensorRef* writ
   }
 }
 
+PartsTensors::PartsTensors(const PartsPlan& parts, BoundCall& call, std::byte* memory)
+    : call_(call), count_(parts.count()), own_(call.tensors.size()), views_(2 * count_, TensorRef{}, call.pool()) {
+  parts.place(call.sizes, memory, views_.data(), views_.data() + count_);
+  for (std::size_t i = 0; i < count_; ++i) call_.tensors.push_back(&views_[i]);
+}
+
+void PartsTensors::read() {
+  for (std::size_t i = 0; i < count_; ++i) call_.tensors[own_ + i] = &views_[count_ + i];
+  call_.sizes.positions = call_.sizes.parts;
+}
+
 void Workspace::Free::operator()(std::byte* memory) const { std::free(memory); }
 
 Workspace::Block& Workspace::kept() {

@@ -42,6 +42,20 @@ class PartsPlan {
   std::vector<StateTensor> states_;
 };
 
+// The parts of a call as further tensors of it, at `memory`: as the partial kernel writes them, then as the merge reads
+// them.
+class PartsTensors {
+ public:
+  PartsTensors(const PartsPlan& parts, BoundCall& call, std::byte* memory);
+  // From here on the call is the merge's: it streams over the parts.
+  void read();
+
+ private:
+  BoundCall& call_;
+  std::size_t count_, own_;
+  std::pmr::vector<TensorRef> views_;
+};
+
 // Memory of this thread, taken for one call and given back at its end.
 class Workspace {
  public:

@@ -1,6 +1,6 @@
 #include "schedules/footprint.h"
 
-#include "schedules/operands.h"
+#include "schedules/cuda_footprint.h"
 
 namespace attile {
 inline namespace v1 {
@@ -37,6 +37,7 @@ std::int64_t result_columns(const Algorithm& a, const Problem& p, const OutputDe
 }  // namespace
 
 std::int64_t panel_rows(const Schedule& s, const Target& t) {
+  if (t.family == TargetFamily::cuda) return s.lanes == Lanes::positions ? 1 : warp_rows(s);
   if (s.lanes == Lanes::positions) return s.tile_rows;
   return std::int64_t{s.panel_vectors} * (t.vector_bytes / float_bytes);
 }

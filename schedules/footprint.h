@@ -8,7 +8,7 @@
 namespace attile {
 inline namespace v1 {
 
-// Rows that one register panel holds (lanes: rows), or the whole row tile (lanes: positions).
+// Rows that one register panel holds (lanes: rows), or the whole row tile (lanes: positions). On a GPU: rows of a warp.
 ATTILE_API std::int64_t panel_rows(const Schedule& s, const Target& t);
 
 // Vector registers that the inner loop of a product holds (lanes: rows): a block of accumulators, one panel of

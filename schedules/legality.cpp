@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "schedules/cuda_footprint.h"
 #include "schedules/footprint.h"
 #include "schedules/operands.h"
 
@@ -86,6 +87,8 @@ void check_bf16_dot(const Case& c, Reasons& reasons) {
 }
 
 void check_lanes(const Case& c, Reasons& reasons) {
+  if (c.s.lanes == Lanes::fragments)
+    reasons.push_back(fmt::format("lanes: fragments is for GPUs, and {} has rows or positions", c.t.name));
   for (const Operand& o : c.operands)
     if (o.own_rows && (c.s.lanes != Lanes::positions || c.s.tile_rows != 1))
       reasons.push_back(fmt::format(
@@ -126,8 +129,7 @@ void check_scratch(const Case& c, Reasons& reasons) {
 }  // namespace
 
 std::vector<std::string> legality(const Algorithm& a, const Problem& p, const Schedule& s, const Target& t) {
-  if (t.family != TargetFamily::cpu)
-    return {fmt::format("{} is no CPU, and there are no schedules for other targets yet", t.name)};
+  if (t.family == TargetFamily::cuda) return cuda_legality(a, p, s, t);
   const Case c{a, p, s, t};
   Reasons reasons;
   check_head_dims(c, reasons);

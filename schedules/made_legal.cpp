@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "schedules/cuda_footprint.h"
 #include "schedules/footprint.h"
 #include "schedules/operands.h"
 
@@ -67,6 +68,8 @@ void fit_scratch(const Algorithm& a, const Problem& p, Schedule& s, const Target
 }  // namespace
 
 Schedule made_legal(const Algorithm& a, const Problem& p, Schedule s, const Target& t) {
+  if (t.family == TargetFamily::cuda) return cuda_made_legal(a, p, s, t);
+  if (s.lanes == Lanes::fragments) s.lanes = Lanes::rows;
   drop_unavailable(a, p, s, t);
   fit_registers(s, t);
   fit_tiles(s, t);

@@ -5,6 +5,9 @@
 #include <map>
 #include <set>
 
+#include "dsl/derive.h"
+#include "dsl/error.h"
+
 namespace attile {
 inline namespace v1 {
 namespace {
@@ -64,6 +67,23 @@ Dims gathered_dims(const Algorithm& a, const Expr& e) {
     if (feature) out.push_back(*feature);
   });
   return out;
+}
+
+bool depends_on_tensor(const Expr& e, const std::string& tensor) {
+  bool found = false;
+  std::set<const Node*> seen;
+  visit_nodes(e, seen, [&](const Node& n) { found = found || (n.op == Op::element && n.name == tensor); });
+  return found;
+}
+
+std::string split_fault(const Algorithm& a) {
+  if (selection_count(a) > 0) return "for the merge of a selection no schedule is built yet";
+  try {
+    split(a);
+  } catch (const Error& e) {
+    return e.message();
+  }
+  return {};
 }
 
 int selection_count(const Algorithm& a) {

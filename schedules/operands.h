@@ -26,6 +26,12 @@ ATTILE_API Dims compiled_dims(const Algorithm& a);
 // The feature dim of each sum over the slots of a selection in `e`: rows of a tensor that are gathered.
 ATTILE_API Dims gathered_dims(const Algorithm& a, const Expr& e);
 
+// Does `e` read an element of that tensor?
+ATTILE_API bool depends_on_tensor(const Expr& e, const std::string& tensor);
+
+// Why the stream of the algorithm cannot be split into parts whose merge is built; empty if it can.
+ATTILE_API std::string split_fault(const Algorithm& a);
+
 // The k of the algorithm's selection; 0 without one.
 ATTILE_API int selection_count(const Algorithm& a);
 

@@ -90,7 +90,7 @@ std::string to_string(const Problem& p) {
   }
   out += fmt::format("group {}", p.group);
   for (const auto& [name, type] : p.dtypes) out += fmt::format(" {}:{}", name, to_string(type));
-  return out + (p.few_rows ? " few rows" : "");
+  return out + (p.few_rows ? " few rows" : "") + (p.tf32 ? " tf32" : "") + (p.scattered ? " scattered" : "");
 }
 
 void check_problem(const Algorithm& a, const Problem& p) {

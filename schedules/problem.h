@@ -17,6 +17,11 @@ struct Problem {
   std::int64_t group = 1;                       // query heads per kv head
   // Rows per (sequence, head) are few (decode): a hint for the choice of a schedule, never for correctness.
   bool few_rows = false;
+  // On a GPU, products of float32 tensors may round their operands to TF32 (10 bits of mantissa).
+  bool tf32 = false;
+  // On a GPU, rows of streamed operands may begin at any address and lie any distance apart; else they begin at multiples of
+  // 16 bytes, or of 8 or 4 where their length is no more, and those of a tile lie within 2 GiB.
+  bool scattered = false;
 
   bool operator==(const Problem&) const = default;
 };

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <mutex>
 #include <set>
 
 #include "dsl/error.h"
@@ -15,20 +17,45 @@ namespace attile {
 inline namespace v1 {
 namespace {
 
-const std::map<std::string, ScheduleFile>& shipped_files() {
-  static const std::map<std::string, ScheduleFile> files = [] {
-    std::map<std::string, ScheduleFile> out;
-    for (const embedded::File& file : embedded::schedule_files()) {
-      ScheduleFile parsed = parse_schedule_file(file.content, "schedules/" + std::string(file.path));
-      out.emplace(parsed.target, std::move(parsed));
-    }
+// Parsed when it is first asked for: parsing all would hold up the first kernel of a process.
+class ShippedFile {
+ public:
+  explicit ShippedFile(const embedded::File& file) : file_(file) {}
+  const ScheduleFile& parsed() {
+    std::call_once(once_, [&] { parsed_ = parse_schedule_file(file_.content, "schedules/" + std::string(file_.path)); });
+    return parsed_;
+  }
+
+ private:
+  const embedded::File& file_;
+  std::once_flag once_;
+  ScheduleFile parsed_;
+};
+
+// By target, which is the file's name.
+std::map<std::string, ShippedFile>& shipped_files() {
+  static std::map<std::string, ShippedFile> files = [] {
+    std::map<std::string, ShippedFile> out;
+    for (const embedded::File& file : embedded::schedule_files())
+      out.try_emplace(std::filesystem::path(file.path).stem().string(), file);
     return out;
   }();
   return files;
 }
 
-// A detected chip may have a name of its own; what counts is which instructions it has.
-const char* nearest_shipped(const Target& t) {
+// The number of a GPU's architecture: 90 of "sm_90a"; 0 of other names.
+int arch_number(std::string_view name) {
+  return name.starts_with("sm_") ? std::atoi(std::string(name.substr(3)).c_str()) : 0;
+}
+
+// A detected chip may have a name of its own; what counts is which instructions it has: those of the newest GPU before it.
+std::string nearest_shipped(const Target& t) {
+  if (t.family == TargetFamily::cuda) {
+    std::string nearest = "sm_80";
+    for (const auto& [name, file] : shipped_files())
+      if (arch_number(name) <= arch_number(t.name) && arch_number(name) > arch_number(nearest)) nearest = name;
+    return nearest;
+  }
   if (t.vector_bytes < 64) return "x86-64-v3";
   return t.bf16_dot ? "x86-64-v4-bf16" : "x86-64-v4";
 }
@@ -73,13 +100,13 @@ bool ScheduleMatch::matches(const Algorithm& a, const Problem& p) const {
 }
 
 const ScheduleFile& schedule_file(const Target& t) {
-  const auto& files = shipped_files();
+  auto& files = shipped_files();
   auto found = files.find(t.name);
-  if (found == files.end() && t.family == TargetFamily::cpu) found = files.find(nearest_shipped(t));
+  if (found == files.end()) found = files.find(nearest_shipped(t));
   if (found == files.end())
     throw Error(ErrorKind::unsupported, "schedules",
                 fmt::format("there are no schedules for the target \"{}\"", t.name));
-  return found->second;
+  return found->second.parsed();
 }
 
 const KnownSchedule* best_known(const Algorithm& a, const Problem& p, const Target& t) {

@@ -24,10 +24,39 @@ constexpr std::array<CpuRow, 3> cpu_rows{{
     {"x86-64-v4-bf16", 64, 32, true, "x86-64-v4", "+avx512bf16"},
 }};
 
+struct GpuRow {
+  const char* name;
+  int multiprocessors;
+  std::int64_t shared_kib, l2_mib;  // shared memory of one task; a multiprocessor has one KiB more
+};
+// A100, RTX 30 (A10, A40), RTX 40 (L4, L40), H100 and H200, B200, RTX 50: CUDA C++ Programming Guide, table of
+// technical specifications per compute capability.
+constexpr std::array<GpuRow, 6> gpu_rows{{
+    {"sm_80", 108, 163, 40},
+    {"sm_86", 84, 99, 6},
+    {"sm_89", 128, 99, 72},
+    {"sm_90", 132, 227, 50},
+    {"sm_100", 148, 227, 126},
+    {"sm_120", 170, 99, 96},
+}};
+
+Target gpu_target(const GpuRow& row) {
+  Target t;
+  t.family = TargetFamily::cuda;
+  t.name = t.arch = row.name;
+  t.multiprocessors = row.multiprocessors;
+  t.shared_bytes = row.shared_kib << 10;
+  t.shared_per_sm = (row.shared_kib + 1) << 10;
+  t.l2_bytes = row.l2_mib << 20;
+  return t;
+}
+
 }  // namespace
 
 std::string to_string(const Target& t) {
-  if (t.family != TargetFamily::cpu) return t.name;
+  if (t.family == TargetFamily::cuda)
+    return fmt::format("{} arch {} multiprocessors {} shared {} of {} l2 {}", t.name, t.arch, t.multiprocessors,
+                       t.shared_bytes, t.shared_per_sm, t.l2_bytes);
   return fmt::format("{} vectors {}x{} bytes{} l1 {} l2 {} cpu {}{}{}", t.name, t.vector_registers, t.vector_bytes,
                      t.bf16_dot ? " bf16_dot" : "", t.l1_bytes, t.l2_bytes, t.llvm_cpu,
                      t.llvm_features.empty() ? "" : " ", t.llvm_features);
@@ -45,6 +74,8 @@ Target target_from_name(const std::string& name) {
     t.llvm_features = row.llvm_features;
     return t;
   }
+  for (const GpuRow& row : gpu_rows)
+    if (row.name == name) return gpu_target(row);
   throw Error(ErrorKind::argument, "target", fmt::format("\"{}\" is not a known target", name),
               fmt::format("known are {}", fmt::join(target_names(), ", ")));
 }
@@ -52,6 +83,7 @@ Target target_from_name(const std::string& name) {
 std::vector<std::string> target_names() {
   std::vector<std::string> names;
   for (const CpuRow& row : cpu_rows) names.emplace_back(row.name);
+  for (const GpuRow& row : gpu_rows) names.emplace_back(row.name);
   return names;
 }
 

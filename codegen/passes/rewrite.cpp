@@ -1,8 +1,11 @@
 #include "codegen/passes/rewrite.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+
+#include "dsl/expr_ops.h"
 
 namespace attile::ir {
 
@@ -19,36 +22,6 @@ Expr rewrite(const Expr& e, const std::function<std::optional<Expr>(const Expr&)
   return changed ? make_expr(std::move(node)) : e;
 }
 
-static double apply_op(const Node& n, const std::vector<double>& x) {
-  switch (n.op) {
-    case Op::negate: return -x[0];
-    case Op::abs: return std::fabs(x[0]);
-    case Op::exp: return std::exp(x[0]);
-    case Op::log: return std::log(x[0]);
-    case Op::tanh: return std::tanh(x[0]);
-    case Op::sigmoid: return 1 / (1 + std::exp(-x[0]));
-    case Op::floor: return std::floor(x[0]);
-    case Op::logical_not: return x[0] == 0;
-    case Op::to_real: return x[0];
-    case Op::add: return x[0] + x[1];
-    case Op::sub: return x[0] - x[1];
-    case Op::mul: return x[0] * x[1];
-    case Op::div: return x[0] / x[1];
-    case Op::floor_div: return std::floor(x[0] / x[1]);
-    case Op::floor_mod: return x[0] - x[1] * std::floor(x[0] / x[1]);
-    case Op::min: return std::isnan(x[0]) || x[0] < x[1] ? x[0] : x[1];
-    case Op::max: return std::isnan(x[0]) || x[0] > x[1] ? x[0] : x[1];
-    case Op::less: return x[0] < x[1];
-    case Op::less_equal: return x[0] <= x[1];
-    case Op::equal: return x[0] == x[1];
-    case Op::not_equal: return x[0] != x[1];
-    case Op::logical_and: return x[0] != 0 && x[1] != 0;
-    case Op::logical_or: return x[0] != 0 || x[1] != 0;
-    case Op::select: return x[0] != 0 ? x[1] : x[2];
-    default: return std::numeric_limits<double>::quiet_NaN();
-  }
-}
-
 double evaluate_scalar(const Expr& e, const std::function<double(const Node&)>& leaf) {
   if (e->op == Op::constant) return e->value;
   switch (e->op) {
@@ -58,10 +31,11 @@ double evaluate_scalar(const Expr& e, const std::function<double(const Node&)>& 
   }
   std::vector<double> args;
   for (const Expr& arg : e->args) args.push_back(evaluate_scalar(arg, leaf));
-  return apply_op(*e, args);
+  if (e->op == Op::select) return args[0] != 0 ? args[1] : args[2];
+  return args.size() == 1 ? unary_value(e->op, args[0]) : binary_value(e->op, args[0], args[1]);
 }
 
-bool vanishes_at_minus_infinity(const Expr& e, const std::string& score) {
+bool vanishes_at_minus_infinity(const Expr& e, const std::string& score, std::span<const std::string> positive) {
   std::uint64_t state = 0x9E3779B97F4A7C15ull;
   const auto next_unit = [&] {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
@@ -76,6 +50,7 @@ bool vanishes_at_minus_infinity(const Expr& e, const std::string& score) {
       const auto [it, fresh] = values.try_emplace(key, 0.0);
       if (fresh) it->second = n.kind == Kind::boolean ? double(next_unit() < 0.5)
                             : n.kind == Kind::integer ? std::floor(next_unit() * 1000) : (next_unit() * 2 - 1) * magnitude;
+      if (n.op == Op::scalar && std::find(positive.begin(), positive.end(), n.name) != positive.end()) it->second = std::fabs(it->second);
       return it->second;
     });
     if (result != 0) return false;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "dsl/expr.h"
 
@@ -15,7 +16,7 @@ Expr rewrite(const Expr& e, const std::function<std::optional<Expr>(const Expr&)
 double evaluate_scalar(const Expr& e, const std::function<double(const Node&)>& leaf);
 
 // True if `e` is exactly 0 wherever the variable `score` is −inf, at random values of all its other leaves:
-// then a hidden position needs no mask of its own.
-bool vanishes_at_minus_infinity(const Expr& e, const std::string& score);
+// then a hidden position needs no mask of its own. Scalars named in `positive` are > 0.
+bool vanishes_at_minus_infinity(const Expr& e, const std::string& score, std::span<const std::string> positive = {});
 
 }  // namespace attile::ir

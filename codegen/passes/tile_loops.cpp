@@ -1,6 +1,5 @@
 #include "codegen/passes/tile_loops.h"
 
-
 #include <fmt/format.h>
 
 #include <limits>
@@ -8,6 +7,7 @@
 
 #include "codegen/passes/rewrite.h"
 #include "dsl/error.h"
+#include "schedules/cuda_footprint.h"
 #include "schedules/footprint.h"
 
 namespace attile::ir {
@@ -188,7 +188,7 @@ class TileLoops {
         if (s.kind == StateKind::sum && as_product(s).has_value() == products) add_to_sum(s, out);
     for (const OutputDecl& o : a_.outputs)
       if (o.per_position) out.push_back({Store{o.name, tile_of(resolved(o.value), o.name, 0.0, out)}});
-    if (next_reference_.id >= 0) out.push_back({Map{kernel_.find(reference_name_), row_variable(next_reference_)}});
+    if (next_reference_.id >= 0 && !lags()) out.push_back({Map{kernel_.find(reference_name_), row_variable(next_reference_)}});
     in_panel_ = false;
     return out;
   }
@@ -215,12 +215,19 @@ class TileLoops {
   void reference(const StateDecl& s, Block& out) {
     reference_name_ = s.name;
     score_ = tile_of(s.update, "s", -std::numeric_limits<double>::infinity(), out);
-    next_reference_ = declare(s.name + "_next", Axis::row, 1);
+    next_reference_ = declare(s.name + (lags() ? "_tile" : "_next"), Axis::row, 1);
     guarded_reference_ = declare(s.name + "_safe", Axis::row, 1);
-    out.insert(out.begin(), {Map{next_reference_, row_variable(kernel_.find(s.name))}});
+    const Stmt start = lags() ? Stmt{Fill{next_reference_, -std::numeric_limits<double>::infinity()}}
+                              : Stmt{Map{next_reference_, row_variable(kernel_.find(s.name))}};
+    out.insert(out.begin(), start);
     out.push_back({RowReduce{next_reference_, score_, Reduce::max}});
-    const Expr next = row_variable(next_reference_);
-    out.push_back({Map{guarded_reference_, attile::select(next == -infinity(), constant(0), next)}});
+    if (!lags()) out.push_back({Map{guarded_reference_, guarded(next_reference_)}});
+  }
+  bool lags() const { return context_.schedule.lazy_rescale && a_.rule(); }
+  // −inf as 0, so that distances from it are no NaN.
+  Expr guarded(Value reference) const {
+    const Expr r = row_variable(reference);
+    return attile::select(r == -infinity(), constant(0), r);
   }
 
   void insert(const StateDecl& s, Block& out) {
@@ -230,9 +237,21 @@ class TileLoops {
 
   void rescale(const RescaleRule& rule, Block& out) {
     if (next_reference_.id < 0) return;
+    if (!lags()) return rescale_to(guarded_reference_, rule, out);
+    const Value reference = kernel_.find(rule.reference), moved = declare(rule.reference + "_next", Axis::row, 1), to = declare(rule.reference + "_to", Axis::row, 1);
+    Advance advance{reference, next_reference_, lag_of_reference, {}, {}};
+    const Expr own = row_variable(reference), tile = row_variable(next_reference_);   // only rows that need it: no row's bits depend on another's
+    advance.body.push_back({Map{moved, attile::select(tile - own <= constant(lag_of_reference), own, max(own, tile))}});
+    advance.body.push_back({Map{to, guarded(moved)}});
+    rescale_to(to, rule, advance.body);
+    advance.body.push_back({Map{reference, row_variable(moved)}});
+    out.push_back({std::move(advance)});
+    out.push_back({Map{guarded_reference_, guarded(reference)}});
+  }
+  void rescale_to(Value to, const RescaleRule& rule, Block& out) {
     const Value factor = declare("factor", Axis::row, 1);
     const Expr from = row_variable(kernel_.find(rule.reference));
-    out.push_back({Map{factor, substitute(rule.factor, {{rule.from->name, from}, {rule.to->name, row_variable(guarded_reference_)}})}});
+    out.push_back({Map{factor, substitute(rule.factor, {{rule.from->name, from}, {rule.to->name, row_variable(to)}})}});
     for (const std::string& sum : rule.sums) out.push_back({Rescale{kernel_.find(sum), factor}});
   }
 

@@ -14,12 +14,14 @@ class Tensor(c.Structure):
 class Options(c.Structure):
     _fields_ = [("size", c.c_uint64), ("rule", c.c_int32), ("causal", c.c_int32), ("window_left", c.c_int64), ("window_right", c.c_int64),
                 ("has_scale", c.c_int32), ("top_k", c.c_int32), ("scale", c.c_double), ("softcap", c.c_double), ("dropout", c.c_double),
-                ("seed", c.c_uint64), ("offset", c.c_uint64), ("top_k_renormalise", c.c_int32), ("reserved", c.c_int32), ("schedule", c.c_char_p)]
+                ("seed", c.c_uint64), ("offset", c.c_uint64), ("top_k_renormalise", c.c_int32), ("reserved", c.c_int32), ("schedule", c.c_char_p),
+                ("device", c.c_int32), ("tf32", c.c_int32)]
 
 
 class Tensors(c.Structure):
     _fields_ = [("size", c.c_uint64)] + [(name, Tensor) for name in
-                "q k v o lse values indices alibi_slopes bias mask sink prefix_len doc_ids kv_lens cu_seqlens_q cu_seqlens_k".split()]
+                "q k v o lse values indices alibi_slopes bias mask sink prefix_len doc_ids kv_lens cu_seqlens_q cu_seqlens_k".split()] + [
+                ("stream", c.c_void_p), ("workspace", c.c_void_p), ("workspace_bytes", c.c_uint64)]
 
 
 FLOAT32, INT32, BOOLEAN = 0, 3, 5

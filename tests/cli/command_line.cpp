@@ -3,6 +3,7 @@
 #include <spawn.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 extern char** environ;
@@ -25,6 +26,7 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
     all[text.substr(0, equals)] = text.substr(equals + 1);
   }
   all["ATTILE_CACHE_DIR"] = cache_folder();
+  all["CUDA_VISIBLE_DEVICES"] = "-1";
   for (const auto& [name, value] : changes) all[name] = value;
   std::vector<std::string> lines;
   for (const auto& [name, value] : all)
@@ -58,6 +60,11 @@ Finished attile_command(const std::vector<std::string>& words, const std::map<st
   if (fault != 0) throw std::runtime_error(std::string("the command cannot be started: ") + std::strerror(fault));
   const int code = wait_for(child);
   return {code, read_text(out), read_text(err)};
+}
+
+Finished attile_on_gpu(const std::vector<std::string>& words) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return attile_command(words, {{"CUDA_VISIBLE_DEVICES", visible ? visible : ""}});
 }
 
 std::string npy_bytes(const std::string& dictionary, const std::string& data, int version) {

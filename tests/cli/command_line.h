@@ -18,9 +18,12 @@ struct Finished {
 
 inline std::string text_of(const Finished& f) { return f.out + f.err; }
 
-// Variables set to "" are unset.
+// Variables set to "" are unset. No GPU is seen: what these tests say holds on every machine.
 Finished attile_command(const std::vector<std::string>& words,
                         const std::map<std::string, std::string>& environment = {});
+
+// The same with the GPUs that this process may use.
+Finished attile_on_gpu(const std::vector<std::string>& words);
 
 // A version 1 file with this header dictionary and these data bytes.
 std::string npy_bytes(const std::string& dictionary, const std::string& data, int version = 1);

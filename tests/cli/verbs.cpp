@@ -123,18 +123,15 @@ TEST_CASE("emit shows the passes and writes files") {
   CHECK(read_text(out) == attile_command({"emit", "--stage", "llvm"}).out);
 }
 
-TEST_CASE("emit refuses what this build has not, and what nobody has") {
-  const std::vector<std::pair<std::vector<std::string>, int>> wrong = {
-      {{"--stage", "cuda"}, 1}, {{"--stage", "ptx"}, 1},  {{"--stage", "sass"}, 1}, {{"--target", "sm_90"}, 1},
-      {{"--stage", "wasm"}, 2}, {{"--target", "z80"}, 2}, {{"--pass", "hope"}, 2},  {{"--stge", "ir"}, 2}};
-  for (const auto& [words, code] : wrong) {
+TEST_CASE("emit refuses what nobody has") {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"--stage", "wasm"}, {"--target", "z80"}, {"--pass", "hope"}, {"--stge", "ir"}}) {
     std::vector<std::string> all{"emit"};
     all.insert(all.end(), words.begin(), words.end());
     const Finished f = attile_command(all);
     INFO(words[1] << "\n" << text_of(f));
-    CHECK(f.code == code);
+    CHECK(f.code == 2);
     CHECK(f.out.empty());
-    if (code == 1) CHECK_THAT(f.err, ContainsSubstring("not in this build"));
   }
 }
 
@@ -232,7 +229,7 @@ TEST_CASE("doctor tells what is here, and what is missing with the fix") {
   INFO(text_of(f));
   CHECK(f.code == 0);
   CHECK_THAT(f.out, ContainsSubstring("CPU: ok") && ContainsSubstring("LLVM module: ok") &&
-                        ContainsSubstring("not in this build") && ContainsSubstring("ATTILE_CACHE_DIR"));
+                        ContainsSubstring("kernels run on") && ContainsSubstring("ATTILE_CACHE_DIR"));
   const Json json = Json::parse(attile_command({"doctor", "--json"}).out);
   CHECK(json["usable"] == true);
   CHECK(json["parts"]["LLVM module"]["ok"] == true);

@@ -1,20 +1,11 @@
-#include <filesystem>
-
 #include "cli/case_file.h"
 #include "dsl/error.h"
+#include "tests/support/cases.h"
 #include "tests/support/catch_compat.h"
 
 using namespace attile;
 
 namespace {
-
-std::vector<std::string> case_paths() {
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(ATTILE_SOURCE_DIR "/tests/cases"))
-    if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
 
 void check_run(const cli::CaseFile& file, const cli::CaseRun& run, DType type) {
   INFO(file.id << ": " << run.about << " in " << to_string(type));
@@ -29,7 +20,7 @@ void check_run(const cli::CaseFile& file, const cli::CaseRun& run, DType type) {
 }  // namespace
 
 TEST_CASE("every recorded case agrees with its expected output, whatever the type") {
-  const std::vector<std::string> paths = case_paths();
+  const std::vector<std::string> paths = test::case_paths();
   REQUIRE(paths.size() >= 12);
   for (const std::string& path : paths) {
     const cli::CaseFile file = cli::read_case_file(path);

@@ -16,6 +16,7 @@
 #include "runtime/parts.h"
 #include "schedules/footprint.h"
 #include "schedules/operands.h"
+#include "tests/numeric/test_device.h"
 
 namespace attile::test {
 namespace {
@@ -163,7 +164,7 @@ void Call::run(const std::optional<Schedule>& schedule) {
   for (const OutputDecl& o : algorithm_.outputs)
     fill(o.name, [&](std::int64_t) { return o.kind == Kind::integer ? -77 : std::nan(""); });
   const Arguments all = arguments();
-  Kernel::get(algorithm_, problem_of(algorithm_, all), schedule).run(all);
+  run_there(Kernel::get(algorithm_, problem_of(algorithm_, all), schedule, test_device()), all);
 }
 
 Values Call::output(const std::string& name, const std::optional<Schedule>& schedule) {
@@ -193,8 +194,21 @@ std::string Call::mismatch(const std::map<std::string, EvaluatedOutput>& expecte
   return {};
 }
 
+// Of a GPU: warps that share rows or positions, one and several stages, parts, the form that takes everything.
+static std::vector<Schedule> gpu_wishes() {
+  Schedule small, wide, shared, parts, lanes;
+  small.lanes = Lanes::fragments, small.tile_rows = 64, small.tile_keys = 16, small.stages = 1, small.fold_scale = false;
+  wide = small, wide.tile_rows = 128, wide.tile_keys = 64, wide.stages = 3, wide.rows_in_registers = true, wide.fold_scale = true;
+  shared = wide, shared.partition = Partition::positions, shared.tile_rows = 16, shared.stages = 2, shared.pack_group = true;
+  parts = shared, parts.splits = 3;
+  lanes.lanes = Lanes::positions, lanes.tile_rows = 4, lanes.tile_keys = 32;
+  Schedule rows_in_parts = small;
+  rows_in_parts.splits = 2, rows_in_parts.warps = 8, rows_in_parts.tile_rows = 128;
+  return {small, wide, shared, parts, lanes, rows_in_parts};
+}
+
 std::vector<Schedule> Call::tilings() const {
-  const Target& t = host_target();
+  const Target& t = test_target();
   const int lanes = t.vector_bytes / 4;
   Schedule small, ahead, outer, pair, one_row, rows_in_parts, parts, dots, dots_ahead, dot_row;
   small.panel_vectors = 1, small.block = 4, small.tile_rows = lanes, small.tile_keys = 16;
@@ -210,7 +224,8 @@ std::vector<Schedule> Call::tilings() const {
   const Problem p = problem();
   std::vector<Schedule> out{default_schedule(algorithm_, p, t)};
   std::set<std::string> seen{to_string(out[0])};
-  for (const Schedule& wish : {small, ahead, outer, pair, one_row, parts, rows_in_parts, dots, dots_ahead, dot_row}) {
+  const std::vector<Schedule> wishes = t.family == TargetFamily::cuda ? gpu_wishes() : std::vector{small, ahead, outer, pair, one_row, parts, rows_in_parts, dots, dots_ahead, dot_row};
+  for (const Schedule& wish : wishes) {
     const Schedule s = made_legal(algorithm_, p, wish, t);
     if (seen.insert(to_string(s)).second) out.push_back(s);
   }

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <set>
 #include <tuple>
@@ -10,20 +9,14 @@
 #include "cli/case_file.h"
 #include "schedules/registry.h"
 #include "tests/numeric/call.h"
+#include "tests/numeric/test_device.h"
+#include "tests/support/cases.h"
 #include "tests/support/catch_compat.h"
 
 using namespace attile;
 using namespace attile::test;
 
 namespace {
-
-std::vector<std::string> case_paths() {
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(ATTILE_SOURCE_DIR "/tests/cases"))
-    if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
 
 Call call_of(const cli::CaseFile& file, const cli::CaseRun& run, DType type) {
   Call call(run.options, {.batches = file.q.shape[0], .heads = file.q.shape[1], .kv_heads = file.k.shape[1], .rows = file.q.shape[2],
@@ -60,7 +53,7 @@ class Sample {
  private:
   void choose(const Call& call, std::vector<Schedule>& out) {
     std::map<Tile, std::vector<Schedule>> tiles;
-    for (const Schedule& s : legal_schedules(call.algorithm(), call.problem(), host_target())) tiles[tile_of(s)].push_back(s);
+    for (const Schedule& s : legal_schedules(call.algorithm(), call.problem(), test_target())) tiles[tile_of(s)].push_back(s);
     std::vector<const std::vector<Schedule>*> list, unseen;
     for (const auto& [tile, schedules] : tiles) {
       known_.insert(tile);
@@ -72,7 +65,7 @@ class Sample {
       const std::vector<Schedule>& same_tile = *list[all_ || i < unseen.size() ? i : turn_ * 11 % list.size()];
       out.push_back(same_tile[turn_ % same_tile.size()]);
     }
-    out.push_back(default_schedule(call.algorithm(), call.problem(), host_target()));
+    out.push_back(default_schedule(call.algorithm(), call.problem(), test_target()));
     for (const Schedule& s : out) run_.insert(tile_of(s));
   }
 

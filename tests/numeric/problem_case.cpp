@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/numeric/test_device.h"
+
 namespace attile::test {
 
 std::string ProblemCase::describe() const {
@@ -214,8 +216,7 @@ std::string run_and_compare(const ProblemCase& c) {
   const Arguments arguments = data.arguments();
   Problem problem = problem_of(data.algorithm(), arguments);
   problem.few_rows = false;   // the schedule is given: one kernel for every number of rows
-  const Kernel kernel = Kernel::get(data.algorithm(), problem, c.schedule);
-  kernel.run(arguments);
+  run_there(Kernel::get(data.algorithm(), problem, c.schedule, test_device()), arguments);
   const auto expected = evaluate(data.algorithm(), data.evaluate_inputs());
   for (const auto& [name, want] : expected) {
     const GuardedTensor& got = data.tensor(name);

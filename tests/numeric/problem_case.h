@@ -55,7 +55,7 @@ class CaseData {
 
 // A random case; small enough that `evaluate` takes milliseconds. Runs of this many seeds share a compiled kernel, since
 // compiling takes most of the time.
-inline constexpr std::uint64_t calls_per_kernel = 8;
+std::uint64_t calls_per_kernel();
 ProblemCase random_case(std::uint64_t seed);
 
 // Runs the kernel and compares every output. Empty if all agree, else one line with the worst element.

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "schedules/footprint.h"
+#include "tests/numeric/test_device.h"
 #include "tests/numeric/problem_case.h"
 
 namespace attile::test {
@@ -79,6 +80,37 @@ Schedule draw_schedule(Draw& d, const ProblemCase& c, const Target& t) {
   return s;
 }
 
+Schedule draw_gpu_schedule(Draw& d, const ProblemCase& c) {
+  Schedule s;
+  s.longest_first = d.chance(2);
+  s.pack_group = c.heads > 1 && d.chance(3);
+  if (c.options.top_k == 0 && d.chance(5)) s.splits = static_cast<int>(d.of<std::int64_t>({0, 2, 3, 7}));
+  if (c.options.top_k > 0 || d.chance(6)) {
+    s.lanes = Lanes::positions;
+    s.warps = s.tile_rows = static_cast<int>(d.of<std::int64_t>({1, 4, 8}));
+    s.tile_keys = static_cast<int>(d.of<std::int64_t>({32, 64}));
+  } else {
+    s.lanes = Lanes::fragments;
+    s.warps = static_cast<int>(d.of<std::int64_t>({4, 4, 8, 2, 1}));
+    s.partition = d.chance(4) ? Partition::positions : Partition::rows;
+    const bool rows = s.partition == Partition::rows;
+    s.tile_rows = (rows ? 16 * s.warps : 16) * static_cast<int>(d.in(1, 2));
+    s.tile_keys = (rows ? 16 : 16 * s.warps) * static_cast<int>(d.in(1, rows ? 4 : 1));
+    s.stages = static_cast<int>(d.in(1, 4));
+    s.rows_in_registers = d.chance(2);
+    s.fold_scale = !d.chance(4);
+  }
+  AttentionOptions options = c.options;
+  const Algorithm a = attention(options);
+  Problem p;
+  for (const InputDecl& i : a.inputs)
+    p.dtypes[i.name] = i.name == "q" || i.name == "k" || i.name == "v" ? c.dtype : i.name == "bias" ? c.bias_dtype : i.kind == Kind::integer ? DType::int32 : i.kind == Kind::boolean ? DType::boolean : DType::float32;
+  for (const OutputDecl& o : a.outputs) p.dtypes[o.name] = o.name == "o" ? c.out_dtype : o.kind == Kind::integer ? DType::int32 : DType::float32;
+  p.extents = {{"head_dim", c.head_dim}, {"value_dim", c.value_dim}};
+  p.group = c.heads;
+  return made_legal(a, p, s, test_target());
+}
+
 // What only a call knows.
 void draw_sizes(Draw& d, ProblemCase& c) {
   c.batches = d.in(1, 3);
@@ -100,13 +132,17 @@ void draw_sizes(Draw& d, ProblemCase& c) {
 
 }  // namespace
 
+// On a GPU a compile takes a second of a core.
+std::uint64_t calls_per_kernel() { return test_device().kind == Device::Kind::cpu ? 8 : 40; }
+
 ProblemCase random_case(std::uint64_t seed) {
-  Draw kernel(seed / calls_per_kernel), call(seed + 0x5851F42Dull);
+  Draw kernel(seed / calls_per_kernel()), call(seed + 0x5851F42Dull);
   ProblemCase c;
   c.seed = seed;
   draw_variant(kernel, c);
   draw_types(kernel, c);
-  c.schedule = draw_schedule(kernel, c, host_target());
+  const Target& t = test_target();
+  c.schedule = t.family == TargetFamily::cuda ? draw_gpu_schedule(kernel, c) : draw_schedule(kernel, c, t);
   draw_sizes(call, c);
   return c;
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/numeric/test_device.h"
 #include "tests/numeric/call.h"
 #include "tests/support/catch_compat.h"
 
@@ -53,7 +54,7 @@ TEST_CASE("rows whose keys are all masked are 0 with lse -inf and leave the othe
       for (const Schedule& s : call.tilings()) {
         INFO(name << " " << to_string(type) << " " << to_string(s));
         call.run(s);
-        without.run(made_legal(without.algorithm(), without.problem(), s, host_target()));
+        without.run(made_legal(without.algorithm(), without.problem(), s, test_target()));
         const Values o = call.values("o"), lse = call.values("lse");
         CHECK_FALSE(has_nan(o));
         for (const std::int64_t i : {0, 64, 65, 129}) {

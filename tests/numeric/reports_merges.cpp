@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "dsl/derive.h"
+#include "tests/numeric/test_device.h"
 #include "tests/numeric/call.h"
 #include "tests/support/catch_compat.h"
 
@@ -43,9 +44,9 @@ Merged merged(const Algorithm& a, const std::vector<Part>& parts, std::int64_t r
 }
 
 Schedule in_parts(const Call& call, int splits) {
-  Schedule s = default_schedule(call.algorithm(), call.problem(), host_target());
+  Schedule s = default_schedule(call.algorithm(), call.problem(), test_target());
   s.splits = splits;
-  return made_legal(call.algorithm(), call.problem(), s, host_target());
+  return made_legal(call.algorithm(), call.problem(), s, test_target());
 }
 
 AttentionOptions with_lse() {

@@ -9,6 +9,7 @@
 
 #include "runtime/cache.h"
 #include "runtime/parallel_for.h"
+#include "tests/numeric/test_device.h"
 #include "tests/numeric/call.h"
 #include "tests/runtime/scratch_place.h"
 #include "tests/support/catch_compat.h"
@@ -100,7 +101,7 @@ TEST_CASE("thirty decode steps in parts give the same bits on 1, 2, 3 and 8 thre
   for (const DType type : {DType::float32, DType::bfloat16}) {
     Call call(with([](AttentionOptions& o) { o.lse = true; }), {.batches = 2, .heads = 8, .kv_heads = 2, .rows = 1, .keys = 4000, .head_dim = 128}, type);
     for (const int splits : {2, 7, 32}) {
-      Schedule s = default_schedule(call.algorithm(), call.problem(), host_target());
+      Schedule s = default_schedule(call.algorithm(), call.problem(), test_target());
       s.splits = splits;
       const Values first = call.output("o", s), lse = call.values("lse");
       CHECK(call.mismatch() == "");

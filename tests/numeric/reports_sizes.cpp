@@ -5,6 +5,7 @@
 
 #include "runtime/attention.h"
 #include "runtime/cache.h"
+#include "tests/numeric/test_device.h"
 #include "tests/numeric/call.h"
 #include "tests/runtime/scratch_place.h"
 #include "tests/support/catch_compat.h"
@@ -115,7 +116,7 @@ TEST_CASE("four million query rows are computed to the last", "[C34]") {
   std::memset(o.data(), 0xFF, static_cast<std::size_t>(rows) * 32);
   call.ref("q") = q.ref(), call.ref("o") = o.ref();
   const Arguments arguments = call.arguments();
-  Kernel::get(call.algorithm(), call.problem()).run(arguments);
+  run_there(Kernel::get(call.algorithm(), call.problem(), std::nullopt, test_device()), arguments);
   // So do the rows of o, bit by bit; the first 97 are compared with the reference.
   const auto* const out = reinterpret_cast<const std::uint16_t*>(o.data());
   std::int64_t wrong = 0;

@@ -8,6 +8,7 @@
 #include "dsl/evaluate.h"
 #include "dsl/library.h"
 #include "runtime/kernel.h"
+#include "tests/numeric/test_device.h"
 #include "tests/numeric/guarded_tensor.h"
 #include "tests/support/catch_compat.h"
 
@@ -83,7 +84,7 @@ void run_step(const Algorithm& a, Tensors& t, const Schedule& schedule) {
   CAPTURE(a.name);
   const Arguments arguments = t.arguments(a);
   const Problem p = problem_of(a, arguments);
-  Kernel::get(a, p, made_legal(a, p, schedule, host_target())).run(arguments);
+  run_there(Kernel::get(a, p, made_legal(a, p, schedule, test_target()), test_device()), arguments);
   for (const auto& [name, want] : evaluate(a, t.evaluate_inputs(a))) {
     CAPTURE(name);
     CHECK(difference(t.at(name), want.values) == "");
@@ -95,7 +96,7 @@ void compare_with_one_pass(bool causal, Tensors& t) {
   options.causal = causal;
   const Algorithm one_pass = attention(options);
   const Arguments arguments = t.arguments(one_pass, "_one_pass");
-  Kernel::get(one_pass, problem_of(one_pass, arguments)).run(arguments);
+  run_there(Kernel::get(one_pass, problem_of(one_pass, arguments), std::nullopt, test_device()), arguments);
   std::vector<double> want;
   for (std::int64_t i = 0; i < t.at("o_one_pass").count(); ++i) want.push_back(t.at("o_one_pass").get(i));
   CHECK(difference(t.at("o"), want) == "");

@@ -1,6 +1,7 @@
 #include <functional>
 
 #include "dsl/derive.h"
+#include "schedules/cuda_footprint.h"
 #include "schedules/footprint.h"
 #include "tests/schedules/problems.h"
 #include "tests/support/catch_compat.h"
@@ -124,12 +125,51 @@ TEST_CASE("a merge takes one row at a time") {
   CHECK(plan.reasons() == std::vector<std::string>{});
 }
 
-TEST_CASE("a GPU target has no schedules yet and the reason says so") {
+TEST_CASE("what a GPU cannot do is refused with the reason") {
   Plan plan;
-  plan.target.family = TargetFamily::cuda;
-  plan.target.name = "sm_90a";
-  REQUIRE(plan.reasons().size() == 1);
-  CHECK_THAT(plan.reasons()[0], ContainsSubstring("sm_90a is no CPU"));
+  plan.target = target_from_name("sm_86");
+  const auto refused = [&](const char* reason) {
+    INFO(reason);
+    const std::vector<std::string> reasons = plan.reasons();
+    CHECK(std::any_of(reasons.begin(), reasons.end(), [&](const std::string& r) { return r.find(reason) != std::string::npos; }));
+  };
+  refused("lanes: rows is for CPUs, and sm_86 has fragments or positions");
+  plan.schedule = Schedule{};
+  plan.schedule.lanes = Lanes::fragments, plan.schedule.tile_rows = 64, plan.schedule.tile_keys = 32;
+  for (auto& [name, type] : plan.problem.dtypes) type = DType::bfloat16;
+  CHECK(plan.reasons() == std::vector<std::string>{});
+  plan.schedule.tile_rows = 40;
+  refused("tile_rows 40 is no multiple of 64, the rows of 4 matrix instructions");
+  plan.schedule.tile_rows = 64, plan.schedule.tile_keys = 40;
+  refused("tile_keys 40 is no multiple of 16");
+  plan.schedule.tile_keys = 512, plan.schedule.stages = 4;
+  refused("and sm_86 has 99 KiB");
+  plan.schedule.tile_keys = 128, plan.schedule.tile_rows = 256, plan.schedule.stages = 1;
+  refused("registers");
+  plan.schedule.tile_rows = 64, plan.schedule.warps = 3;
+  refused("warps is 3, and it is 1, 2, 4 or 8");
+  plan.schedule = Schedule{};
+  plan.schedule.lanes = Lanes::fragments, plan.schedule.tile_rows = 64, plan.schedule.tile_keys = 32;
+  plan.problem.dtypes["k"] = DType::float16;
+  refused("a matrix instruction takes one type");
+}
+
+TEST_CASE("what a task takes of a multiprocessor adds up") {
+  Plan plan;
+  plan.target = target_from_name("sm_90");
+  for (auto& [name, type] : plan.problem.dtypes) type = DType::bfloat16;
+  plan.schedule = Schedule{};
+  plan.schedule.lanes = Lanes::fragments, plan.schedule.tile_rows = 128, plan.schedule.tile_keys = 64, plan.schedule.stages = 3;
+  const CudaFootprint f = cuda_footprint(plan.algorithm, plan.problem, plan.schedule);
+  CHECK(shared_pitch(64, DType::bfloat16) == 128);
+  CHECK(shared_pitch(72, DType::bfloat16) == 144);
+  CHECK(shared_pitch(1, DType::float32) == 32);
+  CHECK(f.row_operands == 128 * 128);
+  CHECK(f.stream_operands == 2 * 3 * 64 * 128);
+  CHECK(f.registers == 32 * 64 / 32 + 32 * 64 / 32);
+  CHECK(register_limit(plan.schedule) == 255);
+  plan.schedule.blocks_per_sm = 4;
+  CHECK(register_limit(plan.schedule) == 128);
 }
 
 TEST_CASE("the footprint adds up what a worker holds") {

@@ -91,7 +91,8 @@ TEST_CASE("the operands of attention are its rows and its two streams") {
 }
 
 TEST_CASE("a named target has its instructions and an unknown one is refused with the known names") {
-  CHECK(target_names() == std::vector<std::string>{"x86-64-v3", "x86-64-v4", "x86-64-v4-bf16"});
+  CHECK(target_names() == std::vector<std::string>{"x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"});
+  CHECK(target_from_name("sm_90").shared_bytes == 227 * 1024);
   CHECK(target_from_name("x86-64-v3").vector_bytes == 32);
   CHECK(target_from_name("x86-64-v4").vector_registers == 32);
   CHECK(target_from_name("x86-64-v4-bf16").llvm_features == "+avx512bf16");

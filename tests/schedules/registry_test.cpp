@@ -38,8 +38,8 @@ std::vector<Algorithm> algorithms() {
 
 // The problem that an entry is meant for.
 Problem problem_of(const Algorithm& a, const ScheduleMatch& m) {
-  Problem p = problem_for(a, m.dtype.empty() ? DType::float32 : m.dtype.front(),
-                          std::min<std::int64_t>(m.head_dim_to, 128), std::min<std::int64_t>(m.head_dim_to, 128));
+  const std::int64_t d = m.head_dim_from > 1 ? std::min<std::int64_t>(m.head_dim_to, 256) : std::min<std::int64_t>(m.head_dim_to, 128);
+  Problem p = problem_for(a, m.dtype.empty() ? DType::float32 : m.dtype.front(), d, d);
   p.few_rows = m.few_rows.value_or(false);
   p.group = m.grouped.value_or(false) ? 4 : 1;
   return p;
@@ -52,7 +52,8 @@ TEST_CASE("every shipped file parses and prints back to itself") {
   for (const embedded::File& file : embedded::schedule_files()) {
     const ScheduleFile parsed = parse_schedule_file(file.content, std::string(file.path));
     CHECK(parse_schedule_file(to_yaml(parsed), "again.yaml") == parsed);
-    CHECK(file.path == "cpu/" + parsed.target + ".yaml");
+    const bool gpu = target_from_name(parsed.target).family == TargetFamily::cuda;
+    CHECK(file.path == (gpu ? "sm" + parsed.target.substr(3) : "cpu") + "/" + parsed.target + ".yaml");
     targets.insert(parsed.target);
   }
   for (const std::string& name : target_names()) CHECK(targets.contains(name));
@@ -150,8 +151,11 @@ TEST_CASE("a chip with a name of its own has the schedules of the nearest target
   CHECK(schedule_file(t).target == "x86-64-v4-bf16");
   t.vector_bytes = 32;
   CHECK(schedule_file(t).target == "x86-64-v3");
-  t.family = TargetFamily::cuda;
-  CHECK_THROWS_AS(schedule_file(t), Error);
+  t = target_from_name("sm_90");
+  for (const auto& [name, nearest] : {std::pair("sm_87", "sm_86"), {"sm_90a", "sm_90"}, {"sm_103", "sm_100"}, {"sm_121", "sm_120"}, {"sm_75", "sm_80"}}) {
+    t.name = name;
+    CHECK(schedule_file(t).target == nearest);
+  }
 }
 
 }  // namespace attile::test

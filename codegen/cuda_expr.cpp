@@ -1,0 +1,216 @@
+#include "codegen/cuda_expr.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
+#include "dsl/error.h"
+
+namespace attile::cuda_text {
+namespace {
+
+Expr with_index(const Expr& e, const Dim& dim, const Expr& replacement) {
+  if (e->op == Op::index && e->dim == dim) return replacement;
+  if (!has_free_dim(e, dim)) return e;
+  Node node = *e;
+  for (Expr& arg : node.args) arg = with_index(arg, dim, replacement);
+  return make_expr(std::move(node));
+}
+
+const char* symbol(Op op) {
+  switch (op) {
+    case Op::add: return "+";
+    case Op::sub: return "-";
+    case Op::mul: return "*";
+    case Op::div: return "/";
+    case Op::less: return "<";
+    case Op::less_equal: return "<=";
+    case Op::equal: return "==";
+    case Op::not_equal: return "!=";
+    case Op::logical_and: return "&";  // of bools; && would be a branch for each element
+    case Op::logical_or: return "|";
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+std::optional<int> coefficient(const Expr& e, const Dim& dim) {
+  if (!has_free_dim(e, dim)) return 0;
+  const auto arg = [&](std::size_t i) { return coefficient(e->args[i], dim); };
+  switch (e->op) {
+    case Op::index: return 1;
+    case Op::negate: {
+      const auto a = arg(0);
+      return a ? std::optional(-*a) : std::nullopt;
+    }
+    case Op::add:
+    case Op::sub: {
+      const auto a = arg(0), b = arg(1);
+      if (!a || !b) return std::nullopt;
+      return e->op == Op::add ? *a + *b : *a - *b;
+    }
+    default: return std::nullopt;
+  }
+}
+
+std::string constant_text(double value, Kind kind) {
+  if (kind == Kind::boolean) return value != 0 ? "true" : "false";
+  if (kind == Kind::integer) {
+    const auto whole = static_cast<std::int64_t>(value);
+    const bool narrow = whole >= -(std::int64_t{1} << 30) && whole <= (std::int64_t{1} << 30);
+    const std::string digits = fmt::format("{}{}", whole, narrow ? "" : "ll");
+    return whole < 0 ? "(" + digits + ")" : digits;
+  }
+  const auto single = static_cast<float>(value);
+  if (std::isnan(single)) return "__int_as_float(0x7FFFFFFF)";
+  if (std::isinf(single)) return single > 0 ? "infinity()" : "-infinity()";
+  std::string digits = fmt::format("{}", single);
+  if (digits.find_first_of(".e") == std::string::npos) digits += ".0";
+  digits += "f";
+  return std::signbit(single) ? "(" + digits + ")" : digits;
+}
+
+std::string ExprText::named(const std::string& text) {
+  const std::string name = fmt::format("{}{}", prefix_, next_name_++);
+  out_.line("const auto $name = $text;", {{"name", name}, {"text", text}});
+  return name;
+}
+
+void ExprText::count(const Expr& e, std::map<const Node*, int>& uses) const {
+  if (uses[e.get()]++ > 0) return;
+  for (const Expr& arg : e->args) count(arg, uses);
+}
+
+std::string ExprText::text(const Expr& e) {
+  uses_.clear();
+  names_.clear();
+  count(e, uses_);
+  return emit(e);
+}
+std::string ExprText::real(const Expr& e) {
+  uses_.clear();
+  names_.clear();
+  count(e, uses_);
+  return emit_real(e);
+}
+
+bool ExprText::is_wide(const Expr& e) const {
+  if (e->kind != Kind::integer) return false;
+  if (e->op == Op::constant) return constant_text(e->value, Kind::integer).find("ll") != std::string::npos;
+  if (e->args.empty() || e->op == Op::element || e->op == Op::random) return environment_.is_wide(*e);
+  for (const Expr& arg : e->args)
+    if (is_wide(arg)) return true;
+  return false;
+}
+
+std::string ExprText::emit(const Expr& e) {
+  if (const auto it = names_.find(e.get()); it != names_.end()) return it->second;
+  std::string value = compute(e);
+  const bool simple = e->args.empty() || e->op == Op::to_real;
+  if (!simple && uses_[e.get()] > 1) names_[e.get()] = value = named(value);
+  return value;
+}
+
+std::string ExprText::emit_real(const Expr& e) {
+  if (e->kind == Kind::real) return emit(e);
+  if (e->op == Op::constant) return constant_text(e->value, Kind::real);
+  if (const std::string counted = counted_real(e); !counted.empty()) return counted;
+  if (e->kind == Kind::boolean) return fmt::format("({} ? 1.0f : 0.0f)", emit(e));
+  return fmt::format("static_cast<float>({})", emit(e));
+}
+
+// An integer that counts along the stream: one conversion for all elements of a thread, and an exact sum.
+std::string ExprText::counted_real(const Expr& e) {
+  const Environment::Counted* counted = environment_.counted();
+  if (!counted || e->kind != Kind::integer || !has_free_dim(e, counted->dim)) return {};
+  if (e->op == Op::abs) {
+    const std::string inside = counted_real(e->args[0]);
+    return inside.empty() ? inside : fmt::format("fabsf({})", inside);
+  }
+  const auto times = coefficient(e, counted->dim);
+  if (!times || std::abs(*times) != 1) return {};
+  const Expr first = with_index(e, counted->dim, attile::variable("first_index." + counted->dim.name, {}, Kind::integer));
+  count(first, uses_);
+  return fmt::format("(static_cast<float>({}) {} static_cast<float>({}))", emit(first), *times > 0 ? "+" : "-", counted->offset);
+}
+
+std::string ExprText::compute(const Expr& e) {
+  const Node& n = *e;
+  switch (n.op) {
+    case Op::constant: return constant_text(n.value, n.kind);
+    case Op::scalar: return environment_.scalar(n);
+    case Op::index: return environment_.index(n.dim);
+    case Op::length: return environment_.length(n.dim);
+    case Op::variable:
+      if (const auto* counted = environment_.counted(); counted && n.name == "first_index." + counted->dim.name) return counted->first;
+      return environment_.variable(n);
+    case Op::reduce_sum: return environment_.reduce_sum(n);
+    case Op::element: {
+      std::vector<std::string> at;
+      for (const Expr& arg : n.args) at.push_back(emit(arg));
+      return environment_.element(n, at);
+    }
+    case Op::random: return environment_.random(emit(n.args[0]), emit(n.args[1]));
+    case Op::dot: internal_check(false, "a dot reached expression emission"); break;
+    case Op::select: {
+      const bool real = n.kind == Kind::real;
+      const std::string a = real ? emit_real(n.args[1]) : emit(n.args[1]), b = real ? emit_real(n.args[2]) : emit(n.args[2]);
+      return fmt::format("({} ? {} : {})", emit(n.args[0]), a, b);
+    }
+    default: break;
+  }
+  return n.args.size() == 1 ? unary(n) : binary(n);
+}
+
+std::string ExprText::unary(const Node& n) {
+  const Expr& x = n.args[0];
+  if (n.op == Op::logical_not) return fmt::format("!({})", emit(x));
+  if (n.op == Op::to_real) return emit_real(x);
+  if (n.kind == Kind::integer) {
+    if (n.op == Op::negate) return fmt::format("(-{})", emit(x));
+    if (n.op == Op::abs) return fmt::format("abs_({})", emit(x));
+    return emit(x);
+  }
+  if (n.op == Op::exp) return exponential(x);
+  const std::string arg = emit_real(x);
+  switch (n.op) {
+    case Op::negate: return fmt::format("(-{})", arg);
+    case Op::abs: return fmt::format("fabsf({})", arg);
+    case Op::floor: return fmt::format("floorf({})", arg);
+    case Op::log: return fmt::format("log_({})", arg);
+    case Op::tanh: return fmt::format("{}({})", environment_.coarse() ? "tanh_coarse" : "tanh_", arg);
+    case Op::sigmoid: return fmt::format("sigmoid_({})", arg);
+    default: internal_check(false, "unary op without a form"); return arg;
+  }
+}
+
+// A factor that all elements share goes into the base of the exponential.
+std::string ExprText::exponential(const Expr& argument) {
+  if (argument->op == Op::mul && argument->args[1]->op == Op::scalar)
+    return fmt::format("exp2f_({} * ({} * log2e))", emit_real(argument->args[0]), emit_real(argument->args[1]));
+  return fmt::format("exp_({})", emit_real(argument));
+}
+
+std::string ExprText::binary(const Node& n) {
+  const Expr &x = n.args[0], &y = n.args[1];
+  if (n.op == Op::logical_and || n.op == Op::logical_or) return fmt::format("({} {} {})", emit(x), symbol(n.op), emit(y));
+  const bool integers = n.op != Op::div && x->kind != Kind::real && y->kind != Kind::real;
+  std::string a = integers ? emit(x) : emit_real(x), b = integers ? emit(y) : emit_real(y);
+  if (n.op == Op::div && environment_.varies(x) && !environment_.varies(y)) return fmt::format("({} * {})", a, named(fmt::format("inverse({})", b)));  // by name: an asm in one branch is a branch
+  if (const char* known = symbol(n.op)) return fmt::format("({} {} {})", a, known, b);
+  if (integers) {
+    const char* type = is_wide(x) || is_wide(y) ? "i64" : "i32";
+    a = fmt::format("static_cast<{}>({})", type, a), b = fmt::format("static_cast<{}>({})", type, b);
+  }
+  switch (n.op) {
+    case Op::min: return fmt::format("min_({}, {})", a, b);
+    case Op::max: return fmt::format("max_({}, {})", a, b);
+    case Op::floor_div: return fmt::format("floor_div({}, {})", a, b);
+    case Op::floor_mod: return fmt::format("floor_mod({}, {})", a, b);
+    default: internal_check(false, "binary op without a form"); return a;
+  }
+}
+
+}  // namespace attile::cuda_text

@@ -1,0 +1,69 @@
+#include "codegen/cuda_writer.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "dsl/error.h"
+
+namespace attile::cuda_text {
+namespace {
+
+bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+// Words of C++ and names that the emitted text has for itself.
+const std::set<std::string, std::less<>>& reserved() {
+  static const std::set<std::string, std::less<>> words{
+      "a", "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr",
+      "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "extern", "false", "float", "for", "friend",
+      "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "operator", "or", "private",
+      "protected", "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this",
+      "throw", "true", "try", "typedef", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
+      "i", "j", "e", "h", "row", "column", "position", "first_position", "first_column", "first_row", "tile", "tile_row",
+      "sequence", "head", "kv_head", "part", "stage", "mixed", "task", "threads", "lane", "warp", "walk", "attile", "shared",
+      "row_length", "key_length", "position_length", "row_start", "position_start", "all_rows", "infinity", "log2e", "ln2",
+      "bf16", "f16", "u8", "u16", "u32", "u64", "i32", "i64", "pack", "min", "max", "exp", "log", "tanh", "floor", "abs"};
+  return words;
+}
+
+}  // namespace
+
+std::string filled(std::string_view text, std::initializer_list<Hole> holes) {
+  std::string out;
+  std::set<std::string_view> used;
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] != '$') {
+      out += text[i++];
+      continue;
+    }
+    std::size_t end = i + 1;
+    while (end < text.size() && is_name(text[end])) ++end;
+    const std::string_view name = text.substr(i + 1, end - i - 1);
+    const auto hole = std::find_if(holes.begin(), holes.end(), [&](const Hole& each) { return each.first == name; });
+    internal_check(hole != holes.end(), "nothing for the hole $" + std::string(name) + " in: " + std::string(text));
+    used.insert(hole->first);
+    out += hole->second;
+    i = end;
+  }
+  internal_check(used.size() == holes.size(), "a name without a hole in: " + std::string(text));
+  return out;
+}
+
+void CodeWriter::line(std::string_view text, std::initializer_list<Hole> holes) {
+  const std::string content = filled(text, holes);
+  if (content.starts_with('}')) --depth_;
+  const bool directive = content.starts_with('#');
+  if (!directive) text_.append(static_cast<std::size_t>(depth_) * 2, ' ');
+  text_ += content + "\n";
+  if (content.ends_with('{')) ++depth_;
+}
+
+std::string identifier(std::string_view name) {
+  std::string out;
+  for (const char c : name) out += is_name(c) ? c : '_';
+  if (out.empty() || std::isdigit(static_cast<unsigned char>(out.front()))) out = "_" + out;
+  if (reserved().contains(out)) out += "_";
+  return out;
+}
+
+}  // namespace attile::cuda_text

@@ -1,0 +1,107 @@
+// Which tiles of the stream a task visits, and the extremes of a tensor that decide it.
+#pragma once
+
+#include "base.cuh"
+
+namespace attile {
+
+// The tiles in [first, end) of which some position may be seen, in order: 32 are asked about at once, one a lane. An
+// answer is 0 for none, 1 for some, 3 for all positions.
+struct TileWalk {
+  i32 first, end;
+  u32 found = 0, whole = 0;
+  bool all = false;  // are all positions of the last tile seen?
+
+  // The next one, or `end` after the last.
+  template <class Seen>
+  __device__ __forceinline__ i32 next(const Seen& seen) {
+    while (found == 0) {
+      if (first >= end) return end;
+      const u32 answer = first + lane() < end ? seen(first + lane()) : 0;
+      found = __ballot_sync(0xFFFFFFFFu, answer != 0);
+      whole = __ballot_sync(0xFFFFFFFFu, answer == 3);
+      first += 32;
+    }
+    const i32 at = __ffs(found) - 1;
+    all = whole >> at & 1;
+    found &= found - 1;
+    return first - 32 + at;
+  }
+};
+
+// Leaves out the tiles of [first, end) before the first and after the last that may be seen.
+template <class Seen>
+__device__ __forceinline__ void narrow(i32& first, i32& end, const Seen& seen) {
+#pragma unroll 1
+  while (first < end) {
+    const u32 found = __ballot_sync(0xFFFFFFFFu, first + lane() < end && seen(first + lane()) != 0);
+    first += found != 0 ? __ffs(found) - 1 : 32;
+    if (found != 0) break;
+  }
+#pragma unroll 1
+  while (first < end) {
+    const u32 found = __ballot_sync(0xFFFFFFFFu, end - 1 - lane() >= first && seen(end - 1 - lane()) != 0);
+    end -= found != 0 ? __ffs(found) - 1 : 32;
+    if (found != 0) break;
+  }
+}
+
+struct Extremes {
+  i64 low, high;
+};
+
+// The least and the greatest of `count` elements; of none, the greatest and the least i32. Four at a time where they are
+// neighbours, so that few waits for memory follow each other.
+__device__ __forceinline__ Extremes scan(const i32* data, i64 stride, i64 count) {
+  i32 low = 0x7FFFFFFF, high = -0x7FFFFFFF - 1;
+  const i32 n = static_cast<i32>(count);
+  i32 i = 0;
+  if (stride == 1 && reinterpret_cast<u64>(data) % 16 == 0) {
+#pragma unroll 8
+    for (; i + 4 <= n; i += 4) {
+      const int4 x = *reinterpret_cast<const int4*>(data + i);
+      low = min_(low, min_(min_(x.x, x.y), min_(x.z, x.w)));
+      high = max_(high, max_(max_(x.x, x.y), max_(x.z, x.w)));
+    }
+  }
+#pragma unroll 1
+  for (; i < n; ++i) {
+    const i32 x = data[i * stride];
+    low = min_(low, x);
+    high = max_(high, x);
+  }
+  return {low, high};
+}
+// The same by the 32 lanes of a warp, which all ask for the same.
+__device__ __forceinline__ Extremes scan_together(const i32* data, i64 stride, i64 count) {
+  i32 low = 0x7FFFFFFF, high = -0x7FFFFFFF - 1;
+#pragma unroll 1
+  for (i64 i = lane(); i < count; i += 32) {
+    const i32 x = data[i * stride];
+    low = min_(low, x);
+    high = max_(high, x);
+  }
+  return {__reduce_min_sync(0xFFFFFFFFu, low), __reduce_max_sync(0xFFFFFFFFu, high)};
+}
+
+// An index into packed bounds, which come from the device and may be anything: kept in [0, limit].
+__device__ __forceinline__ i32 bound(const i32* bounds, i64 stride, i32 i, i64 limit) {
+  const i64 x = bounds[i * stride];
+  return static_cast<i32>(x < 0 ? 0 : x > limit ? limit : x);
+}
+
+// Sequence s of packed rows owns the tiles from floor(start · scale / tile) + s on; the owner of tile number `number`.
+__device__ __forceinline__ i32 owner(const i32* bounds, i64 stride, i32 sequences, i64 limit, i64 scale, i64 tile, i64 number) {
+  i32 low = 0, high = sequences;
+  while (high - low > 1) {
+    const i32 middle = (low + high) / 2;
+    if (bound(bounds, stride, middle, limit) * scale / tile + middle <= number) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+}  // namespace attile
