@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <set>
 
 #include "dsl/error.h"
@@ -26,7 +27,42 @@ const std::set<std::string, std::less<>>& reserved() {
   return words;
 }
 
+std::map<std::string_view, int> count_words(std::string_view text) {
+  std::map<std::string_view, int> count;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t end = i;
+    while (end < text.size() && is_name(text[end])) ++end;
+    if (end > i) ++count[text.substr(i, end - i)];
+    i = std::max(end, i + 1);
+  }
+  return count;
+}
+
+// The name that a line gives to a value and does nothing else; empty if it does not.
+std::string_view named_by(std::string_view line) {
+  constexpr std::string_view start = "const auto ";
+  const std::size_t begin = line.find_first_not_of(' ');
+  if (begin == line.npos || !line.substr(begin).starts_with(start) || !line.ends_with(';')) return {};
+  line.remove_prefix(begin + start.size());
+  return line.substr(0, line.find(' '));
+}
+
 }  // namespace
+
+std::string without_unread(std::string text) {
+  while (true) {   // what an unread line reads may be unread after it
+    const auto count = count_words(text);
+    std::string kept;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = text.find('\n', begin) + 1;
+      const std::string_view line = std::string_view(text).substr(begin, end - begin - 1), name = named_by(line);
+      if (name.empty() || count.at(name) > 1) kept.append(line) += '\n';
+      begin = end;
+    }
+    if (kept.size() == text.size()) return kept;
+    text = std::move(kept);
+  }
+}
 
 std::string filled(std::string_view text, std::initializer_list<Hole> holes) {
   std::string out;

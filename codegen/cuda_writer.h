@@ -18,13 +18,15 @@ class CodeWriter {
  public:
   // A line that starts with `}` closes a scope, one that ends with `{` opens one.
   void line(std::string_view text, std::initializer_list<Hole> holes = {});
-  void blank() { text_ += "\n"; }
   const std::string& text() const { return text_; }
 
  private:
   std::string text_;
   int depth_ = 0;
 };
+
+// `text` without its lines `const auto name = …;` whose name nothing reads.
+std::string without_unread(std::string text);
 
 // A name of the user's as an identifier of the emitted text.
 std::string identifier(std::string_view name);

@@ -56,10 +56,11 @@ class Emitter {
   }
   // The lines of the kernel, one level in.
   std::string body() const {
+    const std::string lines = without_unread(out_.text());
     std::string text;
-    for (std::size_t begin = 0; begin < out_.text().size();) {
-      const std::size_t end = out_.text().find('\n', begin);
-      const std::string line = out_.text().substr(begin, end - begin);
+    for (std::size_t begin = 0; begin < lines.size();) {
+      const std::size_t end = lines.find('\n', begin);
+      const std::string line = lines.substr(begin, end - begin);
       text += (line.empty() || line.starts_with('#') ? line : "  " + line) + "\n";
       begin = end + 1;
     }
@@ -99,7 +100,6 @@ class Emitter {
       locate_packed();
     } else {
       out_.line("const i32 sequence = static_cast<i32>(task);");
-      out_.line("const i64 row_start = 0, position_start = 0;");
       out_.line("const i32 row_length = static_cast<i32>($rows);", {{"rows", frame_.args.size("rows")}});
       const std::string keys = frame_.args.size(over_keys ? "positions" : "keys");
       if (lengths == Lengths::used)

@@ -71,6 +71,7 @@ void check_declared(Findings& f) {
     std::vector<std::string> names;
     if (const Map* map = std::get_if<Map>(&s.node)) names = variables_of(map->expr);
     if (const Gather* gather = std::get_if<Gather>(&s.node)) names = variables_of(gather->weight);
+    if (const Join* join = std::get_if<Join>(&s.node)) names = variables_of(join->factor);
     for (const std::string& name : names)
       if (f.kernel.find(name).id < 0) f.add(s, fmt::format("'{}' is not the name of a value", name));
   });

@@ -230,6 +230,100 @@ void check_saved_states(Findings& f) {
   });
 }
 
+// How far the copies of each value are ahead of the work: the largest `ahead` that was begun.
+using Ahead = std::map<int, int>;
+
+// One way through an iteration over the stream, with what was begun before it.
+struct Rings {
+  Findings& f;
+  const Values& rings;
+  Ahead ahead;
+  Values there = {};       // awaited in this iteration
+
+  void await(const Stmt& s, const Await& op) {
+    for (const Value v : op.values) {
+      const auto found = ahead.find(v.id);
+      if (found == ahead.end() || found->second < op.pending)
+        f.add(s, fmt::format("'{}' may be on its way still", f.kernel[v].name));
+      there.insert(v.id);
+    }
+  }
+  void read(const Stmt& s, Value v) {
+    if (rings.contains(v.id) && !there.contains(v.id)) f.add(s, fmt::format("'{}' is read before it is awaited", f.kernel[v].name));
+  }
+  void step(const Stmt& s) {
+    if (const auto* p = std::get_if<Prefetch>(&s.node)) {
+      ahead[p->dst.id] = std::max(ahead[p->dst.id], p->ahead);
+      if (p->ahead == 0) there.erase(p->dst.id);
+    }
+    if (const auto* a = std::get_if<Await>(&s.node)) await(s, *a);
+    if (const auto* score = std::get_if<ScoreMma>(&s.node)) read(s, score->a), read(s, score->b);
+    if (const auto* sum = std::get_if<SumMma>(&s.node)) read(s, sum->v);
+  }
+};
+
+Values ring_values(const Kernel& kernel) {
+  Values out;
+  walk(kernel.body, [&](const Stmt& s) {
+    if (const auto* p = std::get_if<Prefetch>(&s.node)) out.insert(p->dst.id);
+  });
+  return out;
+}
+
+// Calls `visit` for every way through an iteration over the stream, with what was begun before the loop.
+void each_iteration(const Kernel& kernel, const std::function<void(const Path&, const Ahead&)>& visit) {
+  Ahead begun;
+  for (const Stmt& s : kernel.body) {
+    if (const auto* p = std::get_if<Prefetch>(&s.node)) begun[p->dst.id] = std::max(begun[p->dst.id], p->ahead);
+    const Loop* loop = std::get_if<Loop>(&s.node);
+    if (!loop || loop->kind != LoopKind::key_tiles) continue;
+    for (const Path& path : paths_of(loop->body)) visit(path, begun);
+  }
+}
+
+void check_awaited(Findings& f) {
+  const Values rings = ring_values(f.kernel);
+  each_iteration(f.kernel, [&](const Path& path, const Ahead& begun) {
+    Rings state{f, rings, begun};
+    for (const Stmt* s : path) state.step(*s);
+  });
+}
+
+// The tile that is a whole ring ahead takes the place of the one that the iteration before worked on.
+void check_overwritten(Findings& f) {
+  each_iteration(f.kernel, [&](const Path& path, const Ahead&) {
+    bool gathered = false;   // have all warps left the iteration before?
+    for (const Stmt* s : path) {
+      gathered |= std::holds_alternative<Await>(s->node) || std::holds_alternative<Release>(s->node);
+      const auto* p = std::get_if<Prefetch>(&s->node);
+      if (!p) continue;
+      const ValueDecl& d = f.kernel[p->dst];
+      if (p->ahead >= d.stages) f.add(*s, fmt::format("'{}' has room for {} tiles", d.name, d.stages));
+      if (p->ahead == d.stages - 1 && !gathered) f.add(*s, fmt::format("'{}' may be read there still", d.name));
+    }
+  });
+}
+
+// Where warps share the positions, what each has is a part until it is joined.
+void check_joined(Findings& f) {
+  const Values rescaled = rescaled_values(f.kernel);
+  const Loop* stream = nullptr;
+  for (const Stmt& s : f.kernel.body) {
+    if (const auto* loop = std::get_if<Loop>(&s.node); loop && loop->kind == LoopKind::key_tiles) stream = loop;
+    const auto* join = std::get_if<Join>(&s.node);
+    if (!join) continue;
+    if (!stream) {
+      f.add(s, "it stands before the stream");
+      continue;
+    }
+    for (const Value v : stream->carry)
+      if (f.kernel[v].space == Space::panel && v != join->reference && std::find(join->sums.begin(), join->sums.end(), v) == join->sums.end())
+        f.add(s, fmt::format("'{}' is left out", f.kernel[v].name));
+    for (const Value v : join->sums)
+      if (rescaled.contains(v.id) && join->factor.empty()) f.add(s, fmt::format("'{}' is rescaled in the stream and not here", f.kernel[v].name));
+  }
+}
+
 }  // namespace
 
 std::vector<Rule> flow_rules() {
@@ -241,6 +335,9 @@ std::vector<Rule> flow_rules() {
       {"what is rescaled is carried", Stage::tile_loops, check_rescaled_is_carried},
       {"sums relative to a reference are rescaled", Stage::tile_loops, check_dependent_sums_are_rescaled},
       {"a factor reads the reference of before", Stage::tile_loops, check_factor_reads_old_reference},
+      {"warps that share positions join every state", Stage::tile_loops, check_joined},
+      {"what is copied ahead is awaited before a product reads it", Stage::pipeline, check_awaited},
+      {"a copy ahead overwrites nothing that is read still", Stage::pipeline, check_overwritten},
       {"states outlive a row tile in the workspace", Stage::tile_loops, check_saved_states},
   };
 }

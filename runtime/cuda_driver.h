@@ -47,9 +47,9 @@ struct CudaDriver {
   R (*func_set_attribute)(cu::Function, cu::FunctionAttribute, int value);
   R (*func_load)(cu::Function);  // null before CUDA 12.4
   R (*occupancy_max_active_blocks)(int* blocks, cu::Function, int threads, std::size_t dynamic_shared_bytes);
-  R (*launch_kernel)
-  (cu::Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-   unsigned block_z, unsigned shared_bytes, cu::Stream, void** arguments, void** extra);
+  R (*launch_kernel)(cu::Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                     unsigned block_y, unsigned block_z, unsigned shared_bytes, cu::Stream, void** arguments,
+                     void** extra);
   R (*launch_kernel_ex)(const cu::LaunchConfig*, cu::Function, void** arguments, void** extra);
 
   R (*mem_get_info)(std::size_t* free, std::size_t* total);
@@ -75,9 +75,8 @@ struct CudaDriver {
   R (*stream_wait_event)(cu::Stream, cu::Event, unsigned flags);
   R (*stream_get_ctx)(cu::Stream, cu::Context*);
   R (*stream_is_capturing)(cu::Stream, cu::CaptureStatus*);
-  R (*stream_get_capture_info)
-  (cu::Stream, cu::CaptureStatus*, std::uint64_t* id, cu::Graph*, const cu::GraphNode** dependencies,
-   std::size_t* count);
+  R (*stream_get_capture_info)(cu::Stream, cu::CaptureStatus*, std::uint64_t* id, cu::Graph*,
+                               const cu::GraphNode** dependencies, std::size_t* count);
   R (*event_create)(cu::Event*, unsigned flags);
   R (*event_destroy)(cu::Event);
   R (*event_record)(cu::Event, cu::Stream);
@@ -85,10 +84,10 @@ struct CudaDriver {
   R (*event_synchronize)(cu::Event);
   R (*event_elapsed_time)(float* ms, cu::Event start, cu::Event end);
 
-  R (*tensor_map_encode_tiled)
-  (cu::TensorMap*, cu::TensorMapType, std::uint32_t rank, void* address, const std::uint64_t* extents,
-   const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t* element_strides,
-   cu::TensorMapInterleave, cu::TensorMapSwizzle, cu::TensorMapL2, cu::TensorMapFill);
+  R (*tensor_map_encode_tiled)(cu::TensorMap*, cu::TensorMapType, std::uint32_t rank, void* address,
+                               const std::uint64_t* extents, const std::uint64_t* strides, const std::uint32_t* box,
+                               const std::uint32_t* element_strides, cu::TensorMapInterleave, cu::TensorMapSwizzle,
+                               cu::TensorMapL2, cu::TensorMapFill);
 
   // Any other function of the library, by its exact name; null when there is none.
   ATTILE_API void* symbol(const char* name) const;

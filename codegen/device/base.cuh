@@ -34,13 +34,8 @@ __device__ __forceinline__ float to_float(f16 x) {
 template <class T>
 struct FromFloat;
 template <>
-struct FromFloat<float> {
-  static constexpr u32 exponent_one = 0x00800000;  // the lowest bit of the exponent
-  static __device__ __forceinline__ float of(float x) { return x; }
-};
-template <>
 struct FromFloat<bf16> {
-  static constexpr u32 exponent_one = 0x0080;
+  static constexpr u32 exponent_one = 0x0080;  // the lowest bit of the exponent
   static __device__ __forceinline__ bf16 of(float x) {
     bf16 y;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
@@ -86,12 +81,6 @@ __device__ __forceinline__ float exp_(float x) { return exp2f_(x * log2e); }
 __device__ __forceinline__ float log_(float x) { return ::logf(x); }
 // Within 2 ulp.
 __device__ __forceinline__ float tanh_(float x) { return ::tanhf(x); }
-// Relative error 2^-11, one instruction: enough where the result is rounded to 8 bits, not for float32.
-__device__ __forceinline__ float tanh_fast(float x) {
-  float y;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 // 1/x within 1 ulp; 1/±inf = ±0, 1/±0 = ±inf.
 __device__ __forceinline__ float reciprocal(float x) {
   float y;

@@ -6,10 +6,9 @@
 
 namespace attile {
 
-// Each row's greatest element, the same in the quad's four lanes.
+// state = max(state, each row's greatest element), the same in the quad's four lanes.
 template <int M, int N>
-__device__ __forceinline__ RowState<M> row_max(const Fragment<M, N>& f) {
-  RowState<M> greatest;
+__device__ __forceinline__ void row_max(RowState<M>& state, const Fragment<M, N>& f) {
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -19,18 +18,8 @@ __device__ __forceinline__ RowState<M> row_max(const Fragment<M, N>& f) {
       for (int n = 1; n < N; ++n) y = max_(y, max_(f.x[m][n][2 * h], f.x[m][n][2 * h + 1]));
       y = max_(y, __shfl_xor_sync(0xFFFFFFFFu, y, 1));
       y = max_(y, __shfl_xor_sync(0xFFFFFFFFu, y, 2));
-      greatest.x[m][h] = y;
+      state.x[m][h] = max_(state.x[m][h], y);
     }
-  return greatest;
-}
-// state = max(state, each row's greatest element).
-template <int M, int N>
-__device__ __forceinline__ void row_max(RowState<M>& state, const Fragment<M, N>& f) {
-  const RowState<M> greatest = row_max(f);
-#pragma unroll
-  for (int m = 0; m < M; ++m)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) state.x[m][h] = max_(state.x[m][h], greatest.x[m][h]);
 }
 
 // state += this lane's part of each row's sum; quad_sum joins the parts once at the end.

@@ -139,11 +139,10 @@ struct CopyPlan {
 };
 
 // Read anew for each copy, so that nothing derived from it takes registers throughout a loop.
-template <int threads>
 __device__ __forceinline__ int copy_thread() {
   int x;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
-  return threads == 32 ? x & 31 : x;
+  return x;
 }
 
 // Element by element, at once: for rows whose addresses or lengths are no multiple of 4 bytes.
@@ -151,7 +150,7 @@ template <int threads, class Tile, class Address>
 __device__ __forceinline__ void copy_elements(const Tile& tile, int count, Address row_address) {
   using T = typename Tile::T;
 #pragma unroll 1
-  for (int i = copy_thread<threads>(); i < Tile::rows * Tile::cols; i += threads) {
+  for (int i = copy_thread(); i < Tile::rows * Tile::cols; i += threads) {
     const int row = i / Tile::cols, col = i % Tile::cols;
     const u32 to = tile.at(row, col * static_cast<int>(sizeof(T)));
     if constexpr (sizeof(T) == 4) {
@@ -189,8 +188,7 @@ __device__ __forceinline__ const char* row_from(const Address& row_address, int 
 
 // Starts the copy of rows [0, count) of a tile and of zeros to the rows after them; row_address(row) is the global
 // address of a row: Rows, or a function that is defined for row 0 and all below `count`; `aligned`: the addresses are
-// multiples of 16, 8 or 4 bytes, the largest that divides a row's length. By the CTA's first `threads` threads, or by
-// one warp for threads = 32. Arrives with the next group committed; an unaligned copy is made at once by plain stores.
+// multiples of 16, 8 or 4 bytes, the largest that divides a row's length. By the CTA's `threads` threads. Arrives with the next group committed; an unaligned copy is made at once by plain stores.
 // Either is seen after the barrier that follows. Without branches, so that it may run under matrix products.
 template <int threads, class Tile, class Address>
 __device__ __forceinline__ void copy_rows_async(const Tile& tile, int count, Address row_address, bool aligned) {
@@ -201,7 +199,7 @@ __device__ __forceinline__ void copy_rows_async(const Tile& tile, int count, Add
     return;
   }
   if constexpr (unit != 0) {
-    const int thread = copy_thread<threads>(), first = thread / lanes, part = thread % lanes;
+    const int thread = copy_thread(), first = thread / lanes, part = thread % lanes;
 #pragma unroll
     for (int r = 0; r < Tile::rows; r += groups) {
       const bool here =
@@ -226,7 +224,7 @@ __device__ __forceinline__ void clear_padding(const Tile& tile) {
   constexpr int width = Tile::padded_cols - Tile::cols;
   if constexpr (width > 0) {
 #pragma unroll 1
-    for (int i = copy_thread<threads>(); i < Tile::rows * width; i += threads) {
+    for (int i = copy_thread(); i < Tile::rows * width; i += threads) {
       const u32 to = tile.at(i / width, (Tile::cols + i % width) * static_cast<int>(sizeof(T)));
       if constexpr (sizeof(T) == 4) {
         st_shared_b32(to, 0);
@@ -235,24 +233,6 @@ __device__ __forceinline__ void clear_padding(const Tile& tile) {
       }
     }
   }
-}
-
-// Whether this thread's share of the tile holds an infinity or NaN (for __syncthreads_or).
-template <int threads, class Tile>
-__device__ __forceinline__ bool not_finite(const Tile& tile) {
-  using T = typename Tile::T;
-  // Adding one to an exponent of all ones carries into the cleared sign bit.
-  constexpr bool is_float = sizeof(T) == 4;
-  const u32 magnitude = is_float ? 0x7FFFFFFFu : 0x7FFF7FFFu, sign = ~magnitude;
-  const u32 one = FromFloat<T>::exponent_one * (is_float ? 1u : 0x00010001u);
-  u32 carries = 0;
-#pragma unroll 1
-  for (int i = copy_thread<threads>() * 16; i < Tile::bytes; i += threads * 16) {
-    const Words4 w = ld_shared_v4(tile.base + i);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) carries |= (w.x[j] & magnitude) + one;
-  }
-  return (carries & sign) != 0;
 }
 
 // Writes the rows first_row + 16m.. of a fragment that are below `count`: row r to row_address(r), the tile's `cols`
@@ -316,19 +296,6 @@ __device__ __forceinline__ void store_rows(const Fragment<M, N>& f, int first_ro
           if (8 * n + fragment_column(1) < cols) to[8 * n + 1] = y;
         }
       }
-    }
-}
-
-// Writes a value a row: row first_row + 16m.. below `count` to *row_address(row); the quad's lanes hold equal values.
-template <int M, class Address>
-__device__ __forceinline__ void store_state(const RowState<M>& s, int first_row, int count, Address row_address) {
-  if (lane() % 4 != 0) return;
-#pragma unroll
-  for (int m = 0; m < M; ++m)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = first_row + 16 * m + fragment_row(2 * h);
-      if (row < count) *row_address(row) = s.x[m][h];
     }
 }
 

@@ -223,7 +223,7 @@ class TileLoops {
     out.push_back({RowReduce{next_reference_, score_, Reduce::max}});
     if (!lags()) out.push_back({Map{guarded_reference_, guarded(next_reference_)}});
   }
-  bool lags() const { return context_.schedule.lazy_rescale && a_.rule(); }
+  bool lags() const { return context_.schedule.lazy_rescale && context_.schedule.lanes == Lanes::fragments && a_.rule(); }
   // −inf as 0, so that distances from it are no NaN.
   Expr guarded(Value reference) const {
     const Expr r = row_variable(reference);

@@ -1,5 +1,5 @@
 // Kept texts: for each thing that kernels can do, the smallest algorithm that shows it, its IR after the last pass and for
-// some the LLVM text. ATTILE_UPDATE_GOLDEN=1 writes the files anew; look at what git says of them before committing.
+// some the LLVM or CUDA text. ATTILE_UPDATE_GOLDEN=1 writes the files anew; look at what git says of them before committing.
 #include "tests/support/golden.h"
 
 #include <algorithm>
@@ -24,7 +24,9 @@ struct Golden {
   DType type = DType::float32;
   const char* target = "x86-64-v4-bf16";
   std::int64_t head_dim = 16;
-  bool llvm = false;
+  bool text = false;               // LLVM or CUDA
+  const char* beside = nullptr;    // a second target, with
+  Schedule schedule_beside = {};
 };
 
 Schedule with_schedule(const std::function<void(Schedule&)>& set) {
@@ -33,8 +35,14 @@ Schedule with_schedule(const std::function<void(Schedule&)>& set) {
   set(s);
   return s;
 }
+Schedule fragments(int rows, int keys, const std::function<void(Schedule&)>& set) {
+  Schedule s;
+  s.lanes = Lanes::fragments, s.tile_rows = rows, s.tile_keys = keys;
+  set(s);
+  return s;
+}
 
-std::vector<Golden> goldens() {
+std::vector<Golden> cpu_goldens() {
   const Schedule small = with_schedule([](Schedule&) {});
   return {
       {"plain_softmax", "the running update of a row's maximum, sum and output", [](AttentionOptions&) {},
@@ -53,20 +61,47 @@ std::vector<Golden> goldens() {
   };
 }
 
+std::vector<Golden> cuda_goldens() {
+  const auto plain = [](AttentionOptions&) {};
+  return {
+      {"cuda_softmax", "copies ahead in a ring, matrix instructions, a reference that lags behind", plain,
+       fragments(64, 16, [](Schedule& s) { s.lazy_rescale = s.late_copies = true; }), DType::bfloat16, "sm_90", 16, true},
+      {"cuda_decode", "few rows: warps share the keys of a tile, a group of heads in a task, parts and their merge", plain,
+       fragments(16, 32, [](Schedule& s) { s.warps = 2, s.partition = Partition::positions, s.pack_group = true, s.splits = 2; }),
+       DType::bfloat16, "sm_90", 16, true},
+      {"cuda_lanes", "what no matrix instruction does: a warp for each row", [](AttentionOptions& o) { o.top_k = 4; },
+       with_schedule([](Schedule& s) { s.lanes = Lanes::positions, s.tile_rows = s.warps; }), DType::float32, "sm_90", 16, true},
+      {"side_by_side", "one algorithm on a CPU and on a GPU", [](AttentionOptions& o) { o.causal = true; },
+       with_schedule([](Schedule& s) { s.tile_rows = 8, s.tile_keys = 16, s.block = 2; }), DType::float32, "x86-64-v3", 8, true,
+       "sm_90", fragments(64, 16, [](Schedule&) {})},
+  };
+}
+
+std::vector<Golden> goldens() {
+  std::vector<Golden> all = cpu_goldens();
+  for (Golden& g : cuda_goldens()) all.push_back(std::move(g));
+  return all;
+}
+
+// What is generated for one of its targets.
+std::string text_on(const Golden& g, const Algorithm& a, const Problem& p, const Schedule& schedule, const char* target_name) {
+  const Target target = target_from_name(target_name);
+  std::string text = "schedule  " + to_string(schedule) + "\ntarget    " + to_string(target) + "\n";
+  for (const EmittedKernel& k : generate(a, p, schedule, target).kernels) {
+    text += "\n==== IR of " + k.name + "\n\n" + k.ir;
+    if (g.text) text += std::string("\n==== ") + (k.threads > 0 ? "CUDA" : "LLVM") + " text of " + k.name + "\n\n" + k.text;
+  }
+  return text;
+}
+
 std::string text_of(const Golden& g) {
   const Algorithm a = attention_with(g.options);
   Problem p = problem_for(a, g.type, g.head_dim, g.head_dim);
   for (const OutputDecl& o : a.outputs)
     if (o.name != "o" && o.kind == Kind::real) p.dtypes[o.name] = DType::float32;
   if (g.schedule.pack_group) p.group = 2;
-  const Target target = target_from_name(g.target);
-  const Program program = generate(a, p, g.schedule, target);
-  std::string text = std::string(g.shows) + "\n\n" + to_string(a) + "\nproblem   " + to_string(p) + "\nschedule  " + to_string(g.schedule) +
-                     "\ntarget    " + to_string(target) + "\n";
-  for (const EmittedKernel& k : program.kernels) {
-    text += "\n==== IR of " + k.name + "\n\n" + k.ir;
-    if (g.llvm) text += "\n==== LLVM text of " + k.name + "\n\n" + k.text;
-  }
+  std::string text = std::string(g.shows) + "\n\n" + to_string(a) + "\nproblem   " + to_string(p) + "\n" + text_on(g, a, p, g.schedule, g.target);
+  if (g.beside) text += "\n" + text_on(g, a, p, g.schedule_beside, g.beside);
   return text;
 }
 

@@ -24,8 +24,8 @@ struct Lowered {
 
 // Attention with the options that `set` chooses.
 template <typename Set>
-Lowered lowered(const Set& set, const Schedule& schedule = {}, DType type = DType::float32) {
-  Lowered out{attention_with(set), {}, schedule};
+Lowered lowered(const Set& set, const Schedule& schedule = {}, DType type = DType::float32, const char* target = "x86-64-v4-bf16") {
+  Lowered out{attention_with(set), {}, schedule, target_from_name(target)};
   out.problem = problem_for(out.algorithm, type);
   out.run();
   return out;

@@ -1,5 +1,7 @@
 #include "dsl/derive.h"
 
+#include <functional>
+
 #include "dsl/error.h"
 #include "dsl/library.h"
 #include "tests/dsl/problems.h"
@@ -219,4 +221,38 @@ TEST_CASE("what has no merge is refused as unsupported") {
   };
   CHECK_THAT(error_of(standard_attention(false).scores), ContainsSubstring("\"s\" is written at every position"));
   CHECK_THAT(error_of(split(attention({})).merge), ContainsSubstring("a merge is not split again"));
+}
+
+TEST_CASE("a reference may lag behind the maximum where no output shows it") {
+  const auto takes = [](const Algorithm& a, double slack = 5.5, double most = 256) { return takes_lagging_reference(a, slack, most); };
+  const auto with = [](auto set) {
+    AttentionOptions options;
+    set(options);
+    return attention(options);
+  };
+  CHECK(takes(attention({})));
+  CHECK(takes(with([](auto& o) { o.causal = o.lse = o.softcap = true; })));
+  CHECK(takes(with([](auto& o) { o.sink = o.lse = true; })));
+  CHECK(takes(with([](auto& o) { o.rule = Rule::softmax_plus_one; })));
+  CHECK_FALSE(takes(attention({}), 6.0));   // weights grow by more than 256
+  CHECK_FALSE(takes(with([](auto& o) { o.rule = Rule::sigmoid; })));
+  CHECK_FALSE(takes(with([](auto& o) { o.top_k = 4; })));
+  CHECK_FALSE(takes(standard_attention(false).probabilities));
+}
+
+TEST_CASE("an algorithm that outputs its maximum or its sum takes no reference that lags") {
+  const auto with_output = [](const std::function<Expr(Expr m, Expr l)>& shown) {
+    const Tensor q = input("q", {batch, head, query, head_dim}), k = input("k", {batch, kv_head, key, head_dim}), v = input("v", {batch, kv_head, key, value_dim});
+    return for_tiles("test", query).stream(key, [&](Stream& t) {
+      const Expr s = dot(q, k) * scalar("scale");
+      const State m = t.running_max("m", s);
+      const Expr p = exp(s - m);
+      const State l = t.sum("l", p), o = t.sum("o", dot(p, v));
+      t.rescale({l, o}, [](const Expr& from, const Expr& to) { return exp(from - to); });
+      t.finish([&](Finish& f) { f.output("o", normalise(o, l)), f.output("shown", shown(m, l)); });
+    });
+  };
+  CHECK_FALSE(takes_lagging_reference(with_output([](const Expr& m, const Expr&) { return m; }), 5.5, 256));
+  CHECK_FALSE(takes_lagging_reference(with_output([](const Expr&, const Expr& l) { return l; }), 5.5, 256));
+  CHECK(takes_lagging_reference(with_output([](const Expr& m, const Expr& l) { return m + log(l); }), 5.5, 256));
 }

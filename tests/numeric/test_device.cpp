@@ -1,7 +1,9 @@
 #include "tests/numeric/test_device.h"
 
 #include <cstdlib>
+#include <iostream>
 
+#include "runtime/cuda_device.h"
 #include "runtime/cuda_tensors.h"
 
 namespace attile::test {
@@ -9,7 +11,12 @@ namespace attile::test {
 Device test_device() {
   static const Device device = [] {
     const char* text = std::getenv("ATTILE_TEST_DEVICE");
-    return text ? parse_device(text, "ATTILE_TEST_DEVICE") : Device{};
+    const Device asked = text ? parse_device(text, "ATTILE_TEST_DEVICE") : Device{};
+    if (asked.kind == Device::Kind::cuda && cuda_device_count() == 0) {
+      std::cout << "test-skipped: " << cuda_absence() << std::endl;
+      std::exit(0);
+    }
+    return asked;
   }();
   return device;
 }

@@ -154,6 +154,36 @@ TEST_CASE("what a GPU cannot do is refused with the reason") {
   refused("a matrix instruction takes one type");
 }
 
+TEST_CASE("a reference lags only where no output shows it") {
+  Plan plan;
+  plan.target = target_from_name("sm_90");
+  plan.schedule.lanes = Lanes::fragments, plan.schedule.tile_rows = 64, plan.schedule.tile_keys = 32, plan.schedule.lazy_rescale = true;
+  const auto reasons = [&](auto set) {
+    plan.algorithm = attention_with(set);
+    plan.problem = problem_for(plan.algorithm, DType::bfloat16);
+    return plan.reasons();
+  };
+  const std::vector<std::string> none;
+  CHECK(reasons([](auto& o) { o.causal = o.lse = true; }) == none);
+  CHECK(reasons([](auto& o) { o.softcap = o.sink = true; }) == none);
+  for (const Rule rule : {Rule::sigmoid, Rule::linear}) {
+    const auto found = reasons([&](auto& o) { o.rule = rule; });
+    REQUIRE(found.size() == 1);
+    CHECK_THAT(found[0], ContainsSubstring("lazy_rescale lets the reference lag behind the maximum"));
+    CHECK_FALSE(made_legal(plan.algorithm, plan.problem, plan.schedule, plan.target).lazy_rescale);
+  }
+  plan.schedule.lazy_rescale = false;
+  CHECK(plan.reasons() == none);
+}
+
+TEST_CASE("why a stream cannot be split is said") {
+  CHECK(split_fault(attention_with([](auto& o) { o.causal = o.lse = o.sink = true; })) == "");
+  CHECK(split_fault(attention_with([](auto& o) { o.rule = Rule::sigmoid; })) == "");
+  CHECK_THAT(split_fault(attention_with([](auto& o) { o.top_k = 4; })), ContainsSubstring("the merge of a selection"));
+  CHECK(split_fault(standard_attention(false).scores) != "");
+  CHECK(split_fault(split(attention(AttentionOptions{})).merge) != "");
+}
+
 TEST_CASE("what a task takes of a multiprocessor adds up") {
   Plan plan;
   plan.target = target_from_name("sm_90");

@@ -11,14 +11,16 @@ namespace attile {
 // the product of the low parts is left out. The matrix unit reads the upper 19 bits of a register. Half a unit in the
 // last of them is added where a part is to be rounded: to a in its high part, so that its low part has either sign and
 // what is left out has no bias; to b in its low part, which also makes it −0 where b is an infinity or NaN and the
-// difference the NaN 0x7FFFFFFF. Infinities in b give what IEEE says; one in a may give NaN; NaN gives NaN.
+// difference the NaN 0x7FFFFFFF. Infinities and NaN meet in the product of the high parts alone, as IEEE says.
 __device__ __forceinline__ void step_mma_split(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
   constexpr u32 upper = 0xFFFFE000u, half = 0x1000u;
-  u32 a_high[4], a_low[4], b_high[2], b_low[2], b_finite[2];
+  u32 a_high[4], a_low[4], a_finite[4], b_high[2], b_low[2], b_finite[2];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
+    const bool finite = fabsf(__uint_as_float(a[i])) < infinity();
     a_high[i] = (a[i] + half) & upper;
-    a_low[i] = __float_as_uint(__uint_as_float(a[i]) - __uint_as_float(a_high[i]));
+    a_finite[i] = finite ? a_high[i] : 0;
+    a_low[i] = finite ? __float_as_uint(__uint_as_float(a[i]) - __uint_as_float(a_high[i])) : 0;
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -29,7 +31,7 @@ __device__ __forceinline__ void step_mma_split(float (&d)[4], const u32 (&a)[4],
   // Added outside: the matrix unit truncates, which over many steps would pull every sum towards zero.
   float part[4] = {0, 0, 0, 0};
   mma_m16n8k8_tf32(part, a_low, b_finite[0], b_finite[1]);
-  mma_m16n8k8_tf32(part, a_high, b_low[0], b_low[1]);
+  mma_m16n8k8_tf32(part, a_finite, b_low[0], b_low[1]);
   mma_m16n8k8_tf32(part, a_high, b_high[0], b_high[1]);
 #pragma unroll
   for (int e = 0; e < 4; ++e) d[e] += part[e];
