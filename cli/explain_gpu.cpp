@@ -17,6 +17,13 @@ CudaLimits limits_of(const Chip& chip) {
   return chip.device ? cuda_limits(cuda_device(chip.device->index)) : cuda_limits(chip.target);
 }
 
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text)
+    if (const char letter = c == '\n' ? ' ' : c; letter != ' ' || !line.ends_with(' ')) line += letter;
+  return line;
+}
+
 void add_kernels(GpuExplanation& e, const Program& program) {
   std::vector<GpuKernel> kernels;
   try {
@@ -24,7 +31,7 @@ void add_kernels(GpuExplanation& e, const Program& program) {
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::environment) throw;
     kernels = bare_kernels(program);
-    e.not_compiled = error.message().substr(0, error.message().find('\n')) + "; " + error.remedy();
+    e.not_compiled = one_line(error.message()) + "; " + error.remedy();
   }
   for (GpuKernel& k : kernels) {
     GpuLaunch launch{std::move(k), {}, 0, 0};

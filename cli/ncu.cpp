@@ -1,9 +1,9 @@
 #include "cli/ncu.h"
 
-#include <utility>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
+#include <utility>
 
 #include <algorithm>
 #include <cstdlib>

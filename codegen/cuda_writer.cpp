@@ -40,11 +40,11 @@ std::map<std::string_view, int> count_words(std::string_view text) {
 
 // The name that a line gives to a value and does nothing else; empty if it does not.
 std::string_view named_by(std::string_view line) {
-  constexpr std::string_view start = "const auto ";
-  const std::size_t begin = line.find_first_not_of(' ');
-  if (begin == line.npos || !line.substr(begin).starts_with(start) || !line.ends_with(';')) return {};
-  line.remove_prefix(begin + start.size());
-  return line.substr(0, line.find(' '));
+  line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+  for (const std::string_view start : {"const auto ", "const i32 "})
+    if (line.starts_with(start) && line.ends_with(';') && line.find(" = ") == line.rfind(" = "))
+      return line.substr(start.size(), line.find(" = ") - start.size());
+  return {};
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ class CodeWriter {
   int depth_ = 0;
 };
 
-// `text` without its lines `const auto name = …;` whose name nothing reads.
+// `text` without its lines `const auto name = …;` and `const i32 name = …;` whose name nothing reads.
 std::string without_unread(std::string text);
 
 // A name of the user's as an identifier of the emitted text.

@@ -1,18 +1,17 @@
 // Programs on a GPU: compiled by NVRTC for the exact chip, loaded once per context, launched on the caller's stream.
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <future>
 #include <mutex>
 #include <shared_mutex>
 
-#include "codegen/embedded.h"
 #include "dsl/error.h"
-#include "runtime/cache.h"
+#include "runtime/cuda_build.h"
 #include "runtime/cuda_device.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/cuda_module.h"
+#include "runtime/cuda_parts.h"
 #include "runtime/cuda_workspace.h"
 #include "runtime/kernel_state.h"
 #include "runtime/nvrtc_compiler.h"
@@ -21,43 +20,6 @@
 namespace attile {
 inline namespace v1 {
 namespace {
-
-// Of all device headers: which of them a text includes is not looked at.
-const std::string& headers_digest() {
-  static const std::string digest = [] {
-    std::string all;
-    for (const embedded::File& file : embedded::device_files()) all += fmt::format("{}\n{}\n", file.path, file.content);
-    const XXH128_hash_t hash = XXH3_128bits(all.data(), all.size());
-    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-  }();
-  return digest;
-}
-
-CacheEntry compile(const EmittedKernel& k, const std::string& arch) {
-  const CompiledCuda compiled = compile_cuda(k.text, k.name + ".cu", arch, embedded::device_files());
-  CacheEntry entry;
-  entry.files["kernel.cu"] = k.text;
-  entry.files["kernel.ir"] = k.ir;
-  entry.files["kernel.cubin"] = compiled.image();
-  entry.files["compile.log"] = compiled.log;
-  return entry;
-}
-
-// The most parts that a stream is cut into, and the fewest tiles that a part should have.
-constexpr std::int64_t most_parts = 128, least_tiles = 2;
-
-// Parts for which the rounds of tasks over the device, times the tiles of a part, are fewest; each part also costs the
-// merge a little.
-std::int64_t parts_for(std::int64_t tasks, std::int64_t tiles, std::int64_t places) {
-  std::int64_t best = 1;
-  double least = 0;
-  for (std::int64_t parts = 1; parts <= std::clamp<std::int64_t>(tiles / least_tiles, 1, most_parts); ++parts) {
-    const std::int64_t rounds = (tasks * parts + places - 1) / places, length = (tiles + parts - 1) / parts;
-    const double cost = static_cast<double>(rounds * (length + 1)) + 0.05 * static_cast<double>(parts);
-    if (parts == 1 || cost < least) best = parts, least = cost;
-  }
-  return best;
-}
 
 class CudaProgram : public KernelState {
  public:
@@ -137,14 +99,10 @@ class CudaProgram : public KernelState {
   }
   void build(std::size_t i, BuildInfo& times) {
     const auto start = std::chrono::steady_clock::now();
-    const EmittedKernel& k = program.kernels[i];
-    const CacheKey key{k.name,
-                       {{"text", k.text}, {"target", program.target.arch}, {"compiler", cuda_compiler_text()}, {"headers", headers_digest()},
-                        {"library", ATTILE_VERSION}}};
-    bool hit = false;
-    images_[i] = kernel_cache()->get_or_build(key, [&] { return compile(k, program.target.arch); }, &hit).files.at("kernel.cubin");
+    CudaBuild built = build_cuda(program.kernels[i], program.target.arch);
+    images_[i] = std::move(built.image);
     times.compile_ms = elapsed_ms(start);
-    times.from_disk = hit;
+    times.from_disk = built.from_disk;
   }
 
   const Loaded& loaded_in(cu::Context context, cu::Stream stream) const {
@@ -184,7 +142,7 @@ class CudaProgram : public KernelState {
     whole.parts = 1;
     whole.row_tiles = launches[0].row_tiles(sizes);
     const std::int64_t tiles = (sizes.positions + program.schedule.tile_keys - 1) / program.schedule.tile_keys;
-    return parts_for(launches[0].task_count(whole), tiles, std::int64_t{cuda_device(device.index).sms} * loaded.blocks_per_sm);
+    return cuda_parts(launches[0].task_count(whole), tiles, std::int64_t{cuda_device(device.index).sms} * loaded.blocks_per_sm);
   }
 
   // What kernels count in 32 bits.

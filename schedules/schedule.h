@@ -42,7 +42,7 @@ struct Schedule {
   int stages = 2;                         // tiles of the stream in shared memory, those on their way included
   bool rows_in_registers = false;         // the row operand (q) is read from shared memory once
   bool fold_scale = true;                 // the scale of the scores becomes part of the exponential
-  bool lazy_rescale = false;              // the reference lags behind until a maximum has grown by 8 in units of log 2
+  bool lazy_rescale = false;              // lanes: fragments; the reference lags behind until a maximum has grown by 8 in units of log 2
   bool late_copies = false;               // of later tiles are begun between weights and sums, not before the scores
   int blocks_per_sm = 1;                  // tasks that the registers must leave room for on a multiprocessor
 

@@ -213,7 +213,7 @@ TEST_CASE("explain of a GPU is a short text for people and refuses what it canno
   CHECK_THAT(illegal.out, ContainsSubstring("not legal") && ContainsSubstring("shared memory"));
 }
 
-TEST_CASE("--tf32 changes nothing on a CPU") {
+TEST_CASE("the flag --tf32 changes nothing on a CPU") {
   const ScratchPlace place;
   for (const char* flag : {"", "--tf32"}) {
     std::vector<std::string> all =

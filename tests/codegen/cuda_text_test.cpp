@@ -63,6 +63,7 @@ TEST_CASE("braces set the indentation of lines") {
 TEST_CASE("values that nothing reads are left out of the text") {
   CHECK(without_unread("const auto t0 = f(x);\nconst auto t1 = t0 + 1;\n  const auto t2 = t0;\ny = t2 + t10;\n") == "const auto t0 = f(x);\n  const auto t2 = t0;\ny = t2 + t10;\n");
   CHECK(without_unread("const auto t0 = x;\nconst auto t1 = t0;\n") == "");
+  CHECK(without_unread("const i32 a = 1;\nconst i32 b = 1, c = 2;\nf(c);\n") == "const i32 b = 1, c = 2;\nf(c);\n");
   CHECK(without_unread("const auto load = [&] {\n};\n") == "const auto load = [&] {\n};\n");
 }
 

@@ -101,7 +101,7 @@ std::string text_of(const Golden& g) {
     if (o.name != "o" && o.kind == Kind::real) p.dtypes[o.name] = DType::float32;
   if (g.schedule.pack_group) p.group = 2;
   std::string text = std::string(g.shows) + "\n\n" + to_string(a) + "\nproblem   " + to_string(p) + "\n" + text_on(g, a, p, g.schedule, g.target);
-  if (g.beside) text += "\n" + text_on(g, a, p, g.schedule_beside, g.beside);
+  if (g.beside) text.append("\n").append(text_on(g, a, p, g.schedule_beside, g.beside));
   return text;
 }
 

@@ -179,14 +179,20 @@ namespace {
 
 struct Tolerance { double absolute, relative; };
 
+// Rows or positions of the longest sequence.
+double longest(const ProblemCase& c, const std::vector<std::int64_t>& packed, std::int64_t dense) {
+  return static_cast<double>(c.options.lengths == Lengths::packed ? *std::max_element(packed.begin(), packed.end()) : dense);
+}
+
 Tolerance tolerance(const ProblemCase& c, const std::string& output) {
   if (output == "lse" || output == "values") return {c.options.softcap ? 4e-5 : 2e-5, 2e-5};
   const DType worst = c.dtype == DType::bfloat16 || c.out_dtype == DType::bfloat16 ? DType::bfloat16
                       : c.dtype == DType::float16 || c.out_dtype == DType::float16 ? DType::float16 : DType::float32;
   // Without a normaliser the rounding errors of the weights add up over the positions instead of averaging out.
   const bool adds_up = c.options.rule == Rule::linear || c.options.rule == Rule::sigmoid;
-  const double reach = c.options.alibi ? 1 + 0.3 * static_cast<double>(c.rows + c.positions) / 4 : 1.0;   // of a score
-  const double linear = adds_up ? std::max(4.0, 1.5 * reach * std::sqrt(static_cast<double>(c.positions))) : 1.0;
+  const double rows = longest(c, c.lengths_q, c.rows), positions = longest(c, c.lengths_k, c.positions);
+  const double reach = c.options.alibi ? 1 + 0.3 * (rows + positions) / 4 : 1.0;   // of a score
+  const double linear = adds_up ? std::max(4.0, 1.5 * reach * std::sqrt(positions)) : 1.0;
   if (worst == DType::float32) return {1e-5 * linear, 1e-5};
   return worst == DType::float16 ? Tolerance{2e-3 * linear, 2e-3} : Tolerance{1.0e-2 * linear, 1e-2};
 }
