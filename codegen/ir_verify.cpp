@@ -57,10 +57,11 @@ Stmt without_bodies(const Stmt& s) {
                     s.node);
 }
 
-// Trees share branches, so each node is visited once.
+// Trees share branches, so each branch is visited once.
 void collect_variables(const Expr& e, std::set<const Node*>& seen, std::vector<std::string>& out) {
-  if (e.empty() || !seen.insert(e.get()).second) return;
+  if (e.empty()) return;
   if (e->op == Op::variable) out.push_back(e->name);
+  if (e->args.empty() || !seen.insert(e.get()).second) return;
   for (const Expr& arg : e->args) collect_variables(arg, seen, out);
 }
 

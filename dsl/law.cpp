@@ -204,6 +204,14 @@ class LawCheck {
 bool takes_lag(const Algorithm& a, double slack, double most) {
   const RescaleRule& rule = *a.rule();
   Function factor(rule.factor, {"from", "to"});
+  std::vector<std::string> names{rule.reference};
+  for (const StateDecl& s : a.states)
+    if (s.kind == StateKind::sum) names.push_back(s.name);
+  std::vector<Function> outputs;
+  for (const OutputDecl& o : a.outputs) {
+    if (o.per_position) return false;
+    outputs.emplace_back(o.value, names);
+  }
   Random random;
   int counted = 0;
   for (int i = 0; i < point_count; ++i) {
@@ -218,11 +226,7 @@ bool takes_lag(const Algorithm& a, double slack, double most) {
         const bool listed = std::find(rule.sums.begin(), rule.sums.end(), s.name) != rule.sums.end();
         at_maximum[s.name] = sum, lagging[s.name] = listed ? sum * growth : sum;
       }
-    std::vector<std::string> names;
-    for (const auto& [name, value] : at_maximum) names.push_back(name);
-    for (const OutputDecl& o : a.outputs) {
-      if (o.per_position) return false;
-      Function output(o.value, names);
+    for (Function& output : outputs) {
       const double want = output.at(at_maximum, free, random, 1), got = output.at(lagging, free, random, 1);
       if (!std::isfinite(want)) continue;
       ++counted;
