@@ -1,0 +1,14 @@
+"""Attile: attention kernels generated, compiled and run from a short description of the algorithm.
+
+attention() computes ready variants and a score_mod or mask_mod of one's own; attile.dsl describes whole algorithms with
+carried states and a rescale rule; attile.torch has operators for PyTorch. Importing this touches no GPU and no compiler.
+"""
+from . import dsl
+from ._attile import get_threads, set_threads, version
+from .attention import attention
+from .errors import (ArgumentError, ArgumentTypeError, EnvironmentError, Error, InternalError, ResourceError, TracingError,
+                     UnsupportedError)
+
+__version__ = version()
+__all__ = ["attention", "dsl", "get_threads", "set_threads", "Error", "ArgumentError", "ArgumentTypeError", "TracingError",
+           "UnsupportedError", "ResourceError", "InternalError"]
