@@ -3,7 +3,7 @@
 attention() computes ready variants and a score_mod or mask_mod of one's own; attile.dsl describes whole algorithms with
 carried states and a rescale rule; attile.torch has operators for PyTorch. Importing this touches no GPU and no compiler.
 """
-from . import dsl
+from . import dsl, protocol
 from ._attile import get_threads, set_threads, version
 from .attention import attention
 from .errors import (ArgumentError, ArgumentTypeError, EnvironmentError, Error, InternalError, ResourceError, TracingError,

@@ -13,7 +13,7 @@ class ArgumentTypeError(Error, TypeError):
     """An argument is of the wrong Python type."""
 
 
-class TracingError(Error, TypeError):
+class TracingError(Error, ValueError):
     """A score_mod or mask_mod does what cannot become part of a kernel; the text names the file and the line."""
 
 

@@ -56,6 +56,10 @@ class Call {
     call.q = as_bhnd(q().tensor);
     call.k = as_bhnd(read(k, "k"));
     call.v = as_bhnd(read(v, "v"));
+    for (const auto& [name, t] : {std::pair("k", call.k), {"v", call.v}})
+      if (t.dtype != call.q.dtype)
+        refuse("'" + std::string(name) + "' is " + std::string(to_string(t.dtype)) + ", but 'q' is " + std::string(to_string(call.q.dtype)),
+               "q, k and v are of one type");
   }
 
   nb::object output(nb::handle out) {
@@ -90,8 +94,11 @@ class Call {
   void captured(const Algorithm& a, nb::handle list, Arguments& arguments) {
     for (nb::handle pair : list) {
       const auto name = nb::cast<std::string>(pair[0]);
+      const nb::object value = pair[1];
+      for (const ScalarDecl& s : a.scalars)
+        if (s.name == name) s.kind == Kind::integer ? arguments.integer(name, integer_of(value, name)) : arguments.real(name, number_of(value, name));
       if (!a.find_input(name)) continue;
-      TensorRef t = read(nb::object(pair[1]), name.c_str());
+      TensorRef t = read(value, name.c_str());
       if (t.rank == 0) t.rank = 1, t.shape[0] = 1, t.strides[0] = 1;
       arguments.tensor(name, t);
     }

@@ -15,18 +15,27 @@ namespace attile::python {
 
 class Variant {
  public:
-  explicit Variant(Algorithm algorithm) : algorithm_(std::move(algorithm)) {}
+  explicit Variant(Algorithm algorithm);
   const Algorithm& algorithm() const { return algorithm_; }
   Kernel kernel(const Arguments& arguments, const std::optional<Schedule>& schedule, Device device, bool tf32);
 
  private:
+  // What of a call decides its problem: cheaper to gather than the problem itself.
+  using Signature = std::vector<std::int64_t>;
+  Signature signature(const Arguments& arguments, Device device, bool tf32) const;
+
   struct Made {
-    Problem problem;
+    Signature signature;
     std::optional<Schedule> schedule;
-    Device device;
     Kernel kernel;
   };
+  struct Tensor {
+    std::string name;
+    std::vector<int> compiled;                        // its dims that the kernel is compiled for
+    int heads = -1, kv_heads = -1, rows = -1;
+  };
   Algorithm algorithm_;
+  std::vector<Tensor> tensors_;
   std::mutex mutex_;
   std::vector<Made> made_;
 };
