@@ -57,7 +57,7 @@ class Call {
     call.k = as_bhnd(read(k, "k"));
     call.v = as_bhnd(read(v, "v"));
     for (const auto& [name, t] : {std::pair("k", call.k), {"v", call.v}})
-      if (t.dtype != call.q.dtype)
+      if (t.dtype != call.q.dtype && is_float(t.dtype) && is_float(call.q.dtype))
         refuse("'" + std::string(name) + "' is " + std::string(to_string(t.dtype)) + ", but 'q' is " + std::string(to_string(call.q.dtype)),
                "q, k and v are of one type");
   }
