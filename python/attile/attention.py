@@ -1,5 +1,6 @@
 """attention(): ready attention, with a score and a mask of one's own where they are given."""
 from . import _attile
+from .tracing import traced
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, alibi_slopes=None, bias=None, mask=None,
@@ -43,8 +44,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
     """
     mods = captured = None
     if score_mod is not None or mask_mod is not None:
-        from .tracing import traced
-        mods, captured = traced(score_mod, mask_mod, q)
+        mods, captured = traced(score_mod, mask_mod)
     return _attile.attention(
         q, k, v, causal, window, scale, softcap, alibi_slopes, bias, mask, sink, rule, dropout, seed, offset, cu_seqlens_q,
         cu_seqlens_k, kv_lens, prefix_len, doc_ids, top_k, top_k_renormalise, top_k_outputs, return_lse, layout, out,

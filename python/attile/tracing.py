@@ -88,11 +88,19 @@ class Captured:
 
     def __getattr__(self, name):
         if self._prefix:
-            raise TypeError(f"only {len(self._prefix)} of {self._array.ndim} indices of a captured array are given")
+            raise AttributeError(f"an array with {len(self._prefix)} of {self._array.ndim} indices given has no '{name}'")
         return getattr(self._array, name)
 
     def __len__(self):
         return len(self._array)
+
+    def _incomplete(self, *_):
+        protocol.refuse(f"{len(self._prefix)} indices are given for an array of {self._array.ndim} dims, which is used as a number here")
+
+    for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "and", "rand", "or", "ror", "lt", "le", "gt",
+                  "ge", "eq", "ne", "neg", "invert", "abs", "bool", "float", "int", "index"):
+        locals()[f"__{_name}__"] = _incomplete
+    __hash__ = object.__hash__
 
 
 def captured(array):
@@ -117,7 +125,7 @@ def _index(array, at):
 def _number(value):
     """A captured array without dims as an expression; everything else as it is."""
     if isinstance(value, Captured):
-        raise TypeError("a captured array is used as a number before all its indices are given")
+        value._incomplete()
     if not is_array(value):
         return value
     if value.ndim == 0 or (_is_torch(value) and value.numel() == 1):
@@ -278,7 +286,7 @@ def _trace_under_torch(score_mod, mask_mod):
         return _trace(score_mod, mask_mod)
 
 
-def traced(score_mod, mask_mod, q):
+def traced(score_mod, mask_mod):
     """(Mods, [(name, array), ...]) of two functions: from an earlier call where nothing that they reach has changed."""
     for function, role in ((score_mod, "score_mod"), (mask_mod, "mask_mod")):
         if function is not None and not callable(function):

@@ -2,6 +2,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <map>
 
 #include "arguments.h"
@@ -111,8 +112,10 @@ struct Run {
     }
     std::vector<std::int64_t> shape;
     bool features = false;
-    for (const Dim& d : output_dims(algorithm, declared)) {
-      shape.push_back(d == slot ? selection_extent() : extents[d.name]);
+    const Dims dims = output_dims(algorithm, declared);
+    const bool packed = algorithm.lengths == Lengths::packed && std::find(dims.begin(), dims.end(), algorithm.parallel) != dims.end();
+    for (const Dim& d : dims) {
+      shape.push_back(d == slot ? selection_extent() : d == batch && packed ? 1 : extents[d.name]);
       features |= d == head_dim || d == value_dim;
     }
     const DType dtype = declared.kind == Kind::integer ? DType::int32 : features ? arrays.front().tensor.dtype : DType::float32;
