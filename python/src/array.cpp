@@ -97,7 +97,7 @@ Array read_torch(nb::handle object, const char* name) {
     a.tensor.data = PyLong_AsVoidPtr(data_ptr.call(object).ptr());
     if (PyErr_Occurred()) nb::raise_python_error();
   } catch (nb::python_error& e) {
-    refuse("'" + std::string(name) + "' has no memory of its own: " + e.what(), "pass a strided tensor");
+    refuse("'" + std::string(name) + "' has no memory of its own: " + text_of(e), "pass a strided tensor");
   }
   return a;
 }
@@ -163,7 +163,7 @@ DType dlpack_dtype(const dlpack::Tensor& t, const char* name) {
   }
   constexpr const char* codes[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
   refuse_dtype(name, std::string(t.code < std::size(codes) ? codes[t.code] : "of type code " + std::to_string(t.code)) +
-                         std::to_string(t.bits));
+                         std::to_string(t.bits) + (t.lanes == 1 ? "" : "x" + std::to_string(t.lanes)));
 }
 
 void take(const dlpack::Tensor& t, const char* name, Array& a) {
@@ -204,7 +204,7 @@ Array read_dlpack(nb::handle object, const char* name) {
   try {
     a.owner = dlpack_capsule(object, name);
   } catch (nb::python_error& e) {
-    refuse("'" + std::string(name) + "' cannot be read through DLPack: " + e.what());
+    refuse("'" + std::string(name) + "' cannot be read through DLPack: " + text_of(e));
   }
   if (PyCapsule_IsValid(a.owner.ptr(), "dltensor_versioned")) {
     const auto* m = static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(a.owner.ptr(), "dltensor_versioned"));
@@ -246,6 +246,8 @@ Library library_of(nb::handle object) {
 void refuse(std::string what, std::string remedy) {
   throw Error(ErrorKind::argument, "attention", std::move(what), std::move(remedy));
 }
+
+std::string text_of(const nb::python_error& error) { return nb::str(error.value()).c_str(); }
 
 void refuse_type(nb::handle value, const std::string& name, const char* wanted) {
   throw WrongType("attention: '" + name + "' is of type " + nb::cast<std::string>(nb::type_name(value.type())) +

@@ -2,6 +2,7 @@
 import attile
 import numpy as np
 import pytest
+from fake_arrays import Exporter
 
 B, H, HK, NQ, NK, D, DV = 2, 4, 2, 5, 7, 8, 6
 Q, K, V = np.ones((B, H, NQ, D), "f4"), np.ones((B, HK, NK, D), "f4"), np.ones((B, HK, NK, DV), "f4")
@@ -85,6 +86,15 @@ ARGUMENT = [
     (dict(v=K, out=Q), "output 'o' overlaps 'q' (an output needs memory of its own)"),
     (dict(out=np.empty((B, H, NQ, 2 * DV), "f4")[..., ::2]), "the last dim of 'o' has stride 2"),
     (dict(out=np.lib.stride_tricks.as_strided(np.empty(999, "f4"), (B, H, NQ, DV), (16, 16, 16, 4))), "output 'o' overlaps itself"),
+    # where arrays lie, and what DLPack cannot say
+    (dict(k=Exporter(K.shape, device_type=2, device_index=1)), "'k' lies on cuda:1, but 'q' on cpu (all tensors of a call lie on one device)"),
+    (dict(mask=Exporter((1, 1, 1, NK), device_type=2, code=6, bits=8)), "'mask' lies on cuda:0, but 'q' on cpu"),
+    (dict(out=Exporter((B, H, NQ, DV), device_type=2)), "'out' lies on cuda:0, but 'q' on cpu"),
+    (dict(q=Exporter(Q.shape, device_type=10)), "'q' lies on a device of DLPack's type 10"),
+    (dict(q=Exporter(Q.shape, bits=64)), "'q' is float64, which Attile has no type for"),
+    (dict(q=Exporter(Q.shape, lanes=2)), "'q' is float32x2, which Attile has no type for"),
+    (dict(q=Exporter((1,) * 9)), "'q' has 9 dims; a tensor has at most 6"),
+    (dict(q=Exporter(Q.shape, fault=BufferError("it is gone"))), "'q' cannot be read through DLPack: it is gone"),
     # schedules
     (dict(schedule="tiles: 5\n"), "schedule:1:1: a schedule has no 'tiles'"),
 ]
