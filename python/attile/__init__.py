@@ -8,8 +8,8 @@ from ._attile import get_threads, set_threads, version
 from .attention import attention
 from .errors import (ArgumentError, ArgumentTypeError, EnvironmentError, Error, InternalError, ResourceError, TracingError,
                      UnsupportedError)
-from .tracing import captured
+from .tracing import captured, trace
 
 __version__ = version()
-__all__ = ["attention", "captured", "dsl", "get_threads", "set_threads", "Error", "ArgumentError", "ArgumentTypeError", "TracingError",
+__all__ = ["attention", "captured", "dsl", "get_threads", "set_threads", "trace", "Error", "ArgumentError", "ArgumentTypeError", "TracingError",
            "UnsupportedError", "ResourceError", "InternalError"]

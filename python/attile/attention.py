@@ -1,6 +1,6 @@
 """attention(): ready attention, with a score and a mask of one's own where they are given."""
 from . import _attile
-from .tracing import traced
+from .tracing import Traced, traced
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, alibi_slopes=None, bias=None, mask=None,
@@ -35,7 +35,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
     schedule      a file, the name of a shipped schedule, or YAML text; default: the best known
     tf32          on a GPU, products of float32 arrays may round to TF32
     score_mod     f(score, b, h, q_idx, kv_idx) -> score and mask_mod f(b, h, q_idx, kv_idx) -> condition, as in
-                  FlexAttention; traced once, after the ready modifiers. See attile.tracing
+                  FlexAttention; traced once, after the ready modifiers. See attile.tracing. Or score_mod=trace(...)
 
     Returns o, of q's type with v's last extent; with return_lse (o, lse), lse float32 [B][H][N_q], natural logarithm, -inf
     for a row without keys; with top_k_outputs also values float32 and indices int32 [B][H][N_q][top_k].
@@ -44,7 +44,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
     """
     mods = captured = None
     if score_mod is not None or mask_mod is not None:
-        mods, captured = traced(score_mod, mask_mod)
+        mods, captured = score_mod.parts() if isinstance(score_mod, Traced) else traced(score_mod, mask_mod)
     return _attile.attention(
         q, k, v, causal, window, scale, softcap, alibi_slopes, bias, mask, sink, rule, dropout, seed, offset, cu_seqlens_q,
         cu_seqlens_k, kv_lens, prefix_len, doc_ids, top_k, top_k_renormalise, top_k_outputs, return_lse, layout, out,

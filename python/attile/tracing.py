@@ -12,6 +12,7 @@ Arrays are found as variables of the function (and of functions it calls), PyTor
 array held by an object is handed over as captured(array).
 """
 import functools
+import itertools
 import sys
 import threading
 import types
@@ -314,3 +315,30 @@ def traced(score_mod, mask_mod):
         except TypeError:
             pass
     return mods, captures
+
+
+class Traced:
+    """A score_mod and a mask_mod, traced; what attention(score_mod=...) takes in their place. arrays: those they read."""
+    _count, _known = itertools.count(), {}
+
+    def __init__(self, mods, captured):
+        self.mods, self.handle = mods, next(self._count)
+        self.names, self.arrays = tuple(name for name, _ in captured), [array for _, array in captured]
+        self._known[self.handle] = self.mods, self.names  # without the arrays: code that was compiled with a handle may outlive this
+
+    @classmethod
+    def again(cls, handle, arrays):
+        """What the handle stands for, with these arrays in place of its own; None for -1."""
+        if handle < 0:
+            return None
+        self = cls.__new__(cls)
+        (self.mods, self.names), self.arrays = cls._known[handle], arrays
+        return self
+
+    def parts(self):
+        return self.mods, list(zip(self.names, self.arrays))
+
+
+def trace(score_mod=None, mask_mod=None):
+    """Traces both now: for code that is compiled by torch.compile, and where a trace at the first call comes too late."""
+    return Traced(*traced(score_mod, mask_mod))

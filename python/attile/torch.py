@@ -1,0 +1,212 @@
+"""Attile in PyTorch: custom operators for torch.compile, export and autocast, scaled_dot_product_attention, transformers.
+
+attention() takes what attile.attention takes; under torch.compile a score_mod is traced before, by attile.trace(). sdpa() is a
+drop-in for torch.nn.functional.scaled_dot_product_attention; register_with_transformers() makes "attile" an attn_implementation.
+Where nothing is compiled or recorded the operators are passed by, so that a call costs what attile.attention's costs.
+"""
+import math
+
+import torch
+
+from . import _attile
+from . import attention as _plain
+from .errors import ArgumentError, UnsupportedError
+from .tracing import Traced
+
+__all__ = ["attention", "sdpa", "register_with_transformers"]
+
+# Tensors first, in the order of the operator's schema; a tensor that is not given is None.
+_TENSORS = ("alibi_slopes", "bias", "mask", "sink", "cu_seqlens_q", "cu_seqlens_k", "kv_lens", "prefix_len", "doc_ids")
+_NUMBERS = ("causal", "window", "scale", "softcap", "rule", "dropout", "seed", "offset", "top_k", "top_k_renormalise", "layout",
+            "schedule", "tf32")
+_SCHEMA = ("attention(Tensor q, Tensor k, Tensor v, " + ", ".join(f"Tensor? {name}" for name in _TENSORS) + ", Tensor[] captured, int mods, bool causal, int[]? window, "
+           "float? scale, float softcap, str rule, float dropout, int seed, int offset, int top_k, bool top_k_renormalise, str layout, "
+           "str? schedule, bool tf32) -> (Tensor, Tensor)")
+
+_library = torch.library.Library("attile", "DEF")
+_library.define(_SCHEMA)
+_WITHOUT_LSE = ("sigmoid", "linear")
+
+
+def _options(rest):
+    return dict(zip((*_TENSORS, "captured", "mods", *_NUMBERS), rest))
+
+
+def _run(q, k, v, *rest):
+    """The operator on the CPU and on CUDA: o and lse (empty for a rule that has none)."""
+    options = _options(rest)
+    options["score_mod"] = Traced.again(options.pop("mods"), options.pop("captured"))
+    if options["window"] is not None:
+        options["window"] = tuple(options["window"])
+    if options["rule"] in _WITHOUT_LSE:
+        return _plain(q, k, v, **options), q.new_empty(0, dtype=torch.float32)
+    return _plain(q, k, v, return_lse=True, **options)
+
+
+def _output_shapes(q, v, layout):
+    heads_last = layout == "bnhd"
+    rows = q.shape[:-1]
+    lse = (*rows[:-2], rows[-1], rows[-2]) if heads_last else tuple(rows)
+    return (*rows, v.shape[-1]), lse
+
+
+def _fake(q, k, v, *rest):
+    options = _options(rest)
+    shape, lse = _output_shapes(q, v, options["layout"])
+    o = torch.empty_like(q) if q.shape[-1] == v.shape[-1] else q.new_empty(shape)
+    return o, q.new_empty((0,) if options["rule"] in _WITHOUT_LSE else lse, dtype=torch.float32)
+
+
+def _no_backward(context, *gradients):
+    raise UnsupportedError("attile::attention: there is no backward pass yet (call it under torch.no_grad() or torch.inference_mode())")
+
+
+_library.impl("attention", _run, "CPU")
+_library.impl("attention", _run, "CUDA")
+torch.library.register_fake("attile::attention", _fake, lib=_library)
+# What the backward pass will keep, q, k, v, o and lse, is an input or an output already.
+torch.library.register_autograd("attile::attention", _no_backward, setup_context=lambda ctx, inputs, output: None, lib=_library)
+
+
+def _cast(*tensors):
+    dtype = torch.get_autocast_dtype(tensors[0].device.type)
+    return [x.to(dtype) if x.is_floating_point() else x for x in tensors]
+
+
+def _autocast(q, k, v, *rest):
+    """Under autocast q, k and v take its type, as for PyTorch's own attention."""
+    cast = _cast(q, k, v)
+    with torch.autocast(device_type=q.device.type, enabled=False):
+        return torch.ops.attile.attention(*cast, *rest)
+
+
+for _key in ("AutocastCPU", "AutocastCUDA"):
+    _library.impl("attention", _autocast, _key)
+
+
+def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, alibi_slopes=None, bias=None, mask=None, sink=None,
+              rule="softmax", dropout=0.0, seed=0, offset=0, cu_seqlens_q=None, cu_seqlens_k=None, kv_lens=None, prefix_len=None,
+              doc_ids=None, top_k=0, top_k_renormalise=True, return_lse=False, layout="bhnd", schedule=None, tf32=False, score_mod=None,
+              mask_mod=None):
+    """attile.attention on tensors, as an operator that torch.compile and autocast know: no graph break, no copy.
+
+    Arguments, shapes and results as there. Tensors that require a gradient are refused while one is recorded: there is no
+    backward pass yet.
+    """
+    if not torch.compiler.is_compiling():
+        if torch.is_autocast_enabled(q.device.type):
+            q, k, v = _cast(q, k, v)
+        return _plain(q, k, v, causal=causal, window=window, scale=scale, softcap=softcap, alibi_slopes=alibi_slopes, bias=bias, mask=mask,
+                      sink=sink, rule=rule, dropout=dropout, seed=seed, offset=offset, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+                      kv_lens=kv_lens, prefix_len=prefix_len, doc_ids=doc_ids, top_k=top_k, top_k_renormalise=top_k_renormalise,
+                      return_lse=return_lse, layout=layout, schedule=schedule, tf32=tf32, score_mod=score_mod, mask_mod=mask_mod)
+    captured, handle = _mods_of(score_mod, mask_mod)
+    window = None if window is None else [-1 if side is None else side for side in window]
+    o, lse = torch.ops.attile.attention(q, k, v, alibi_slopes, bias, mask, sink, cu_seqlens_q, cu_seqlens_k, kv_lens, prefix_len, doc_ids,
+                                        captured, handle, causal, window, scale, softcap, rule, dropout, seed, offset, top_k, top_k_renormalise, layout,
+                                        schedule, tf32)
+    return (o, lse) if return_lse else o
+
+
+def _mods_of(score_mod, mask_mod):
+    if score_mod is None and mask_mod is None:
+        return [], -1
+    if not isinstance(score_mod, Traced):
+        raise ArgumentError("attention: under torch.compile a score_mod or mask_mod is traced before: score_mod=attile.trace(score_mod, mask_mod)")
+    return score_mod.arrays, score_mod.handle
+
+
+def _four_dims(x):
+    """[...][N][D] as [B][H][N][D]: views, no copy unless leading dims cannot be joined."""
+    if x.dim() == 4:
+        return x
+    if x.dim() < 4:
+        return x[(None,) * (4 - x.dim())]
+    return x.reshape(-1, *x.shape[-3:])
+
+
+def _causal_mask(Nq, Nk, device):
+    return torch.ones(Nq, Nk, dtype=torch.bool, device=device).tril()
+
+
+def _unit_last(x):
+    return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
+
+
+def _dropout_seed():
+    return int(torch.randint(0, 2 ** 62, (), dtype=torch.int64))
+
+
+def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """torch.nn.functional.scaled_dot_product_attention with the same arguments and meaning.
+
+    query [..., H, L, E], key [..., H_k, S, E], value [..., H_k, S, E_v]; H_k may differ from H only with enable_gqa. is_causal is
+    aligned at the top left, as PyTorch's: query i sees keys 0 to i. attn_mask broadcasts to [..., H, L, S]: boolean, True takes
+    part, or a float added to the scores. A row without keys gives 0. dropout_p draws its seed from PyTorch's default
+    generator, and the pattern is Attile's.
+    """
+    if query.dim() < 2 or key.dim() != query.dim() or value.dim() != query.dim():
+        raise ArgumentError(f"sdpa: query, key and value have {query.dim()}, {key.dim()} and {value.dim()} dims; they need the same number, 2 or more")
+    if is_causal and attn_mask is not None:
+        raise ArgumentError("sdpa: attn_mask and is_causal are both given; build the causal part into the mask")
+    heads = [x.shape[-3] if x.dim() > 2 else 1 for x in (query, key, value)]
+    if not enable_gqa and not heads[0] == heads[1] == heads[2]:
+        raise ArgumentError(f"sdpa: query has {heads[0]} heads, key {heads[1]} and value {heads[2]}; grouped heads need enable_gqa=True")
+    q, k, v = (_unit_last(_four_dims(x)) for x in (query, key, value))
+    Nq, Nk = q.shape[-2], k.shape[-2]
+    options = {}
+    if is_causal:
+        # Bottom right and top left are one where lengths are equal, and where the last keys are seen by nobody.
+        if Nk > Nq:
+            k, v = k[..., :Nq, :], v[..., :Nq, :]
+        if Nk < Nq:
+            attn_mask = _causal_mask(Nq, Nk, q.device)
+        else:
+            options["causal"] = True
+    if attn_mask is not None:
+        options.update(_mask_options(attn_mask, query, q, Nk))
+    if dropout_p:
+        options.update(dropout=dropout_p, seed=_dropout_seed())
+    o = attention(q, k, v, scale=scale, **options)
+    return o if query.dim() == 4 else o.reshape(*query.shape[:-1], value.shape[-1])
+
+
+def _mask_options(attn_mask, query, q, Nk):
+    # Dims that broadcast get extent 1; what was joined in the query is joined here too.
+    mask = attn_mask[(None,) * max(4 - attn_mask.dim(), 0)] if attn_mask.dim() < 4 else attn_mask
+    if query.dim() > 4:
+        mask = attn_mask.expand(*query.shape[:-1], Nk).reshape(-1, q.shape[1], q.shape[2], Nk)
+    if mask.shape[-1] == 1 and Nk != 1:
+        mask = mask.expand(*mask.shape[:-1], Nk)
+    if mask.dtype == torch.bool:
+        return {"mask": mask}
+    return {"bias": mask if mask.dtype in (torch.float32, torch.float16, torch.bfloat16) else mask.float()}
+
+
+def _transformers_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, sliding_window=None, softcap=None,
+                            is_causal=None, s_aux=None, **_):
+    """The function of transformers' attention interface: [B][H][N][D] in, [B][N][H][D] and no weights out."""
+    options = {"scale": scaling, "softcap": softcap or 0.0, "sink": None if s_aux is None else s_aux.float()}
+    if attention_mask is not None:
+        mask = attention_mask[..., : key.shape[-2]]
+        options.update({"mask": mask} if mask.dtype == torch.bool else {"bias": mask})
+    elif (getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[-2] > 1:
+        options["causal"] = True
+    if attention_mask is None and sliding_window:
+        options["window"] = (sliding_window - 1, None)
+    if dropout and module.training:
+        options.update(dropout=dropout, seed=_dropout_seed())
+    o = attention(query, key, value, **options)
+    return o.transpose(1, 2).contiguous(), None
+
+
+def register_with_transformers(name="attile"):
+    """Makes attn_implementation="attile" known to Hugging Face transformers (4.48 or newer); gives the name."""
+    from transformers import AttentionInterface
+    AttentionInterface.register(name, _transformers_attention)
+    try:
+        from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+        AttentionMaskInterface.register(name, sdpa_mask)
+    except ImportError:
+        pass  # before masks had an interface of their own, unknown implementations got SDPA's
+    return name
