@@ -283,8 +283,11 @@ def _trace(score_mod, mask_mod):
 def _trace_under_torch(score_mod, mask_mod):
     if "torch" not in sys.modules or not hasattr(sys.modules["torch"], "Tensor"):
         return _trace(score_mod, mask_mod)
+    # A frame that torch.compile gave up runs here, and would have the user's function compiled with expressions in it.
+    dynamo = sys.modules.get("torch._dynamo")
+    run = dynamo.disable(_trace) if dynamo is not None else _trace
     with _torch_mode():
-        return _trace(score_mod, mask_mod)
+        return run(score_mod, mask_mod)
 
 
 def traced(score_mod, mask_mod):

@@ -211,6 +211,8 @@ def test_traced_mods_under_compile():
     slopes.zero_()  # read at each call
     agree(compiled(*SQUARE), F.scaled_dot_product_attention(*SQUARE, is_causal=True))
     with pytest.raises(Exception, match="traced before: score_mod=attile.trace"):
-        torch.compile(lambda q: attile.torch.attention(q, q, q, score_mod=alibi), backend="aot_eager")(SQUARE[0])
+        torch.compile(lambda q: attile.torch.attention(q, q, q, score_mod=alibi), backend="aot_eager", fullgraph=True)(SQUARE[0])
+    broken = torch.compile(lambda q: attile.attention(q, q, q, score_mod=alibi), backend="aot_eager")  # a graph break, no fault
+    agree(broken(SQUARE[0]), plain.attention(*SQUARE[:1] * 3, score_mod=lambda s, *_: s)[0])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert attile.torch.attention(*SQUARE, score_mod=alibi).dtype == torch.bfloat16
