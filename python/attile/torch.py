@@ -4,8 +4,6 @@ attention() takes what attile.attention takes; under torch.compile a score_mod i
 drop-in for torch.nn.functional.scaled_dot_product_attention; register_with_transformers() makes "attile" an attn_implementation.
 Where nothing is compiled or recorded the operators are passed by, so that a call costs what attile.attention's costs.
 """
-import math
-
 import torch
 
 from . import _attile
@@ -94,7 +92,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
     backward pass yet.
     """
     if not torch.compiler.is_compiling():
-        if torch.is_autocast_enabled(q.device.type):
+        if _any_autocast() and torch.is_autocast_enabled(q.device.type):
             q, k, v = _cast(q, k, v)
         return _plain(q, k, v, causal=causal, window=window, scale=scale, softcap=softcap, alibi_slopes=alibi_slopes, bias=bias, mask=mask,
                       sink=sink, rule=rule, dropout=dropout, seed=seed, offset=offset, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
@@ -125,12 +123,12 @@ def _four_dims(x):
     return x.reshape(-1, *x.shape[-3:])
 
 
-def _causal_mask(Nq, Nk, device):
-    return torch.ones(Nq, Nk, dtype=torch.bool, device=device).tril()
-
-
 def _unit_last(x):
     return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
+
+
+# Cheaper than to ask for one kind of device; where PyTorch has no such function, that is what is asked.
+_any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 
 def _dropout_seed():
@@ -145,42 +143,47 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scal
     part, or a float added to the scores. A row without keys gives 0. dropout_p draws its seed from PyTorch's default
     generator, and the pattern is Attile's.
     """
-    if query.dim() < 2 or key.dim() != query.dim() or value.dim() != query.dim():
-        raise ArgumentError(f"sdpa: query, key and value have {query.dim()}, {key.dim()} and {value.dim()} dims; they need the same number, 2 or more")
+    q_shape, k_shape = query.shape, key.shape
+    dims = len(q_shape)
+    if dims != 4 or len(k_shape) != 4 or value.dim() != 4:
+        if dims < 2 or len(k_shape) != dims or value.dim() != dims:
+            raise ArgumentError(f"sdpa: query, key and value have {dims}, {len(k_shape)} and {value.dim()} dims; they need the same number, 2 or more")
+        o = sdpa(_four_dims(query), _four_dims(key), _four_dims(value), attn_mask if attn_mask is None else _joined_mask(attn_mask, query, key),
+                 dropout_p, is_causal, scale, enable_gqa)
+        return o.reshape(*q_shape[:-1], value.shape[-1])
     if is_causal and attn_mask is not None:
         raise ArgumentError("sdpa: attn_mask and is_causal are both given; build the causal part into the mask")
-    heads = [x.shape[-3] if x.dim() > 2 else 1 for x in (query, key, value)]
-    if not enable_gqa and not heads[0] == heads[1] == heads[2]:
-        raise ArgumentError(f"sdpa: query has {heads[0]} heads, key {heads[1]} and value {heads[2]}; grouped heads need enable_gqa=True")
-    q, k, v = (_unit_last(_four_dims(x)) for x in (query, key, value))
-    Nq, Nk = q.shape[-2], k.shape[-2]
-    options = {}
-    if is_causal:
-        # Bottom right and top left are one where lengths are equal, and where the last keys are seen by nobody.
-        if Nk > Nq:
-            k, v = k[..., :Nq, :], v[..., :Nq, :]
-        if Nk < Nq:
-            attn_mask = _causal_mask(Nq, Nk, q.device)
-        else:
-            options["causal"] = True
+    if not enable_gqa and not q_shape[1] == k_shape[1] == value.shape[1]:
+        raise ArgumentError(f"sdpa: query has {q_shape[1]} heads, key {k_shape[1]} and value {value.shape[1]}; grouped heads need enable_gqa=True")
+    Nq, Nk, bias, mask = q_shape[2], k_shape[2], None, None
+    if is_causal and Nk > Nq:  # bottom right and top left are one where the keys that nobody sees are left out
+        key, value = key[:, :, :Nq], value[:, :, :Nq]
+    elif is_causal and Nk < Nq:
+        is_causal, attn_mask = False, torch.ones(Nq, Nk, dtype=torch.bool, device=query.device).tril()
     if attn_mask is not None:
-        options.update(_mask_options(attn_mask, query, q, Nk))
-    if dropout_p:
-        options.update(dropout=dropout_p, seed=_dropout_seed())
-    o = attention(q, k, v, scale=scale, **options)
-    return o if query.dim() == 4 else o.reshape(*query.shape[:-1], value.shape[-1])
+        bias, mask = _bias_and_mask(attn_mask, Nk)
+    seed = _dropout_seed() if dropout_p else 0
+    tensors = _unit_last(query), _unit_last(key), _unit_last(value)
+    if torch.compiler.is_compiling():
+        return attention(*tensors, scale=scale, causal=is_causal, bias=bias, mask=mask, dropout=dropout_p, seed=seed)
+    if _any_autocast() and torch.is_autocast_enabled(query.device.type):
+        tensors = _cast(*tensors)
+    return _attile.attention(*tensors, is_causal, None, scale, 0.0, None, bias, mask, None, "softmax", dropout_p, seed, 0, None, None, None, None,
+                             None, 0, True, False, False, "bhnd", None, None, False, None, None)
 
 
-def _mask_options(attn_mask, query, q, Nk):
-    # Dims that broadcast get extent 1; what was joined in the query is joined here too.
-    mask = attn_mask[(None,) * max(4 - attn_mask.dim(), 0)] if attn_mask.dim() < 4 else attn_mask
-    if query.dim() > 4:
-        mask = attn_mask.expand(*query.shape[:-1], Nk).reshape(-1, q.shape[1], q.shape[2], Nk)
+def _joined_mask(mask, query, key):
+    """For a query whose leading dims are joined or added: the same is done to the mask."""
+    return _four_dims(mask if query.dim() < 4 else mask.expand(*query.shape[:-1], key.shape[-2]))
+
+
+def _bias_and_mask(mask, Nk):
+    mask = _four_dims(mask)
     if mask.shape[-1] == 1 and Nk != 1:
         mask = mask.expand(*mask.shape[:-1], Nk)
     if mask.dtype == torch.bool:
-        return {"mask": mask}
-    return {"bias": mask if mask.dtype in (torch.float32, torch.float16, torch.bfloat16) else mask.float()}
+        return None, mask
+    return (mask if mask.dtype in (torch.float32, torch.float16, torch.bfloat16) else mask.float()), None
 
 
 def _transformers_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, sliding_window=None, softcap=None,

@@ -16,7 +16,6 @@ import itertools
 import sys
 import threading
 import types
-import weakref
 
 from . import _attile, protocol
 from ._attile import Expr
@@ -26,10 +25,12 @@ _SCORE_DIMS = [_attile.batch, _attile.head, _attile.query, _attile.key]
 _INDICES = tuple(_attile.index(dim) for dim in _SCORE_DIMS)
 _KINDS = {"float32": "real", "float16": "real", "bfloat16": "real", "int32": "integer", "int64": "integer", "bool": "boolean"}
 _SAFE_MODULES = {"torch", "numpy", "math", "jax", "cupy", "attile", "operator", "functools"}
+_FACTS = {"shape", "ndim", "dtype", "device", "size", "__get__", "dim", "numel", "stride", "__len__", "__array_namespace__"}
 _MOST_TRACES = 256
 
 _active = threading.local()
-_traces = {}
+_traces = {}    # by fingerprint: the Mods, the names of captured arrays with their places among those reached, what keeps ids valid
+_names_of = {}  # by the id of a code object: the code, the names it and the functions in it read
 
 
 def is_array(value):
@@ -50,6 +51,7 @@ class Trace:
 
     def __init__(self):
         self.captured = []
+        self.depends_on_values = False  # of arrays, while it was traced: then it holds for this call alone
         self._known = {}
 
     def tensor(self, array):
@@ -83,6 +85,7 @@ class Captured:
     def __getitem__(self, at):
         at = at if isinstance(at, tuple) else (at,)
         if not self._prefix and not any(isinstance(i, Expr) for i in at):
+            _active.trace.depends_on_values = True
             part = self._array[at]
             return Captured(part) if is_array(part) and part.ndim else part
         return _index(self._array, self._prefix + at)
@@ -90,6 +93,8 @@ class Captured:
     def __getattr__(self, name):
         if self._prefix:
             raise AttributeError(f"an array with {len(self._prefix)} of {self._array.ndim} indices given has no '{name}'")
+        if name not in _FACTS:
+            _active.trace.depends_on_values = True
         return getattr(self._array, name)
 
     def __len__(self):
@@ -124,7 +129,9 @@ def _index(array, at):
 
 
 def _number(value):
-    """A captured array without dims as an expression; everything else as it is."""
+    """A captured array without dims as an expression, a number of NumPy's as Python's; everything else as it is."""
+    if type(value).__module__ == "numpy" and isinstance(value, sys.modules["numpy"].generic):
+        return value.item()
     if isinstance(value, Captured):
         value._incomplete()
     if not is_array(value):
@@ -152,6 +159,8 @@ def _torch_mode():
         def __torch_function__(self, func, types, args=(), kwargs=None):
             if func.__name__ == "__getitem__" and any(isinstance(i, Expr) for i in (args[1] if isinstance(args[1], tuple) else args[1:])):
                 return _index(args[0], args[1])
+            if func.__name__ not in _FACTS:
+                _active.trace.depends_on_values = True
             return func(*args, **(kwargs or {}))
     return Mode()
 
@@ -162,47 +171,61 @@ class _Opaque(Exception):
     """Something whose changes would not be noticed: such a function is traced at every call."""
 
 
-def _reached(function, seen):
+def _reached(function):
     """The values that a plain function's names stand for: its closure, its globals, its defaults."""
-    if isinstance(function, functools.partial):
-        return [function.func, *function.args, *function.keywords.values()]
     values = [cell.cell_contents for cell in function.__closure__ or ()]
     values += [function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__]
-    return values + list(function.__defaults__ or ()) + list((function.__kwdefaults__ or {}).values())
+    if function.__defaults__:
+        values += function.__defaults__
+    return values + list(function.__kwdefaults__.values()) if function.__kwdefaults__ else values
 
 
-@functools.lru_cache(maxsize=1024)
 def _names(code):
-    names = list(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names += _names(constant)
-    return tuple(dict.fromkeys(names))
+    known = _names_of.get(id(code))
+    if known is None or known[0] is not code:
+        names = list(code.co_names)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                names += _names(constant)
+        if len(_names_of) >= 4096:
+            _names_of.clear()
+        known = _names_of[id(code)] = code, tuple(dict.fromkeys(names))
+    return known[1]
 
 
-def _fingerprint(value, key, arrays, seen):
-    """Adds to `key` all that decides the trace of `value`; arrays by identity, the rest by value."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        key += (type(value), value)
-    elif isinstance(value, (types.FunctionType, functools.partial)):
-        if id(value) in seen:
+def _fingerprint(value, key, arrays, codes):
+    """Adds to `key` all that decides the trace of `value`: code, numbers, and what an array is like, not what it holds."""
+    kind = type(value)
+    if kind is int or kind is float or kind is bool or kind is str or value is None:
+        key += (kind, value)
+    elif kind is types.FunctionType:
+        code = value.__code__
+        key.append(id(code))
+        if any(value is seen for seen in codes):
             return
-        seen.add(id(value))
-        key.append(getattr(value, "__code__", functools.partial))
-        for part in _reached(value, seen):
-            _fingerprint(part, key, arrays, seen)
-    elif isinstance(value, Captured):
-        _fingerprint(value._array, key, arrays, seen)
+        codes.append(value)
+        for part in _reached(value):
+            _fingerprint(part, key, arrays, codes)
+    elif kind is Captured:
+        _fingerprint(value._array, key, arrays, codes)
     elif is_array(value):
-        key.append(id(value))
+        for i, seen in enumerate(arrays):
+            if seen is value:
+                key.append(i)
+                return
+        key += (value.dtype, value.shape)
+        if not value.ndim:
+            key.append(str(getattr(value, "device", "")))
         arrays.append(value)
-    elif isinstance(value, (tuple, list)):
+    elif kind is tuple or kind is list:
         key.append(len(value))
         for part in value:
-            _fingerprint(part, key, arrays, seen)
+            _fingerprint(part, key, arrays, codes)
+    elif kind is functools.partial:
+        _fingerprint((value.func, *value.args, *value.keywords.values()), key, arrays, codes)
     elif isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _SAFE_MODULES:
         pass
-    elif isinstance(value, (type, types.BuiltinFunctionType)) or type(value).__module__.partition(".")[0] in _SAFE_MODULES:
+    elif isinstance(value, (type, types.BuiltinFunctionType)) or kind.__module__.partition(".")[0] in _SAFE_MODULES:
         key.append(value)
     else:
         raise _Opaque
@@ -277,7 +300,8 @@ def _trace(score_mod, mask_mod):
             mask = _call(mask_mod, "mask_mod", "boolean", _INDICES)
     finally:
         _active.trace = before
-    return _attile.Mods(score, mask), trace.captured
+    trace.mods = _attile.Mods(score, mask)
+    return trace
 
 
 def _trace_under_torch(score_mod, mask_mod):
@@ -291,33 +315,29 @@ def _trace_under_torch(score_mod, mask_mod):
 
 
 def traced(score_mod, mask_mod):
-    """(Mods, [(name, array), ...]) of two functions: from an earlier call where nothing that they reach has changed."""
+    """(Mods, [(name, array), ...]) of two functions: from an earlier call where nothing but the contents of arrays has changed."""
     for function, role in ((score_mod, "score_mod"), (mask_mod, "mask_mod")):
         if function is not None and not callable(function):
             raise TracingError(f"{role} is of type {type(function).__name__}, but must be a function")
-    key, arrays = [], []
+    key, arrays, functions = [], [], []
     try:
-        for function in (score_mod, mask_mod):
-            _fingerprint(function, key, arrays, set())
+        _fingerprint(score_mod, key, arrays, functions)
+        _fingerprint(mask_mod, key, arrays, functions)
         key = tuple(key)
         known = _traces.get(key)
     except (_Opaque, TypeError, ValueError):  # not plain, not hashable, or an empty cell
-        return _trace_under_torch(score_mod, mask_mod)
+        trace = _trace_under_torch(score_mod, mask_mod)
+        return trace.mods, trace.captured
     if known is not None:
-        mods, named = known
-        current = [(name, reference()) for name, reference in named]
-        if all(any(array is now for now in arrays) for _, array in current):
-            return mods, current
-    mods, captures = _trace_under_torch(score_mod, mask_mod)
+        return known[0], [(name, arrays[place]) for name, place in known[1]]
+    trace = _trace_under_torch(score_mod, mask_mod)
     # An array made while tracing is made anew at each call.
-    if all(any(array is reached for reached in arrays) for _, array in captures):
+    places = [(name, next((i for i, reached in enumerate(arrays) if reached is array), None)) for name, array in trace.captured]
+    if not trace.depends_on_values and all(place is not None for _, place in places):
         if len(_traces) >= _MOST_TRACES:
             _traces.pop(next(iter(_traces)))
-        try:
-            _traces[key] = mods, [(name, weakref.ref(array)) for name, array in captures]
-        except TypeError:
-            pass
-    return mods, captures
+        _traces[key] = trace.mods, places, [function.__code__ for function in functions]
+    return trace.mods, trace.captured
 
 
 class Traced:

@@ -247,6 +247,11 @@ void refuse(std::string what, std::string remedy) {
   throw Error(ErrorKind::argument, "attention", std::move(what), std::move(remedy));
 }
 
+bool is_numpy_scalar(nb::handle value) {
+  return nb::cast<std::string>(value.type().attr("__module__")) == "numpy" && nb::hasattr(value, "item") &&
+         !nb::hasattr(value, "__setitem__");
+}
+
 std::string text_of(const nb::python_error& error) { return nb::str(error.value()).c_str(); }
 
 void refuse_type(nb::handle value, const std::string& name, const char* wanted) {

@@ -40,6 +40,8 @@ struct WrongType : std::runtime_error {
 };
 [[noreturn]] void refuse_type(nb::handle value, const std::string& name, const char* wanted);
 [[noreturn]] void refuse(std::string what, std::string remedy = {});
+// A scalar of NumPy's: not an array, not Python's own.
+bool is_numpy_scalar(nb::handle value);
 // What a Python exception says, without its traceback.
 std::string text_of(const nb::python_error& error);
 

@@ -13,12 +13,6 @@ namespace {
 
 Expr condition(bool holds) { return Expr(holds ? 0 : 1) == Expr(0); }
 
-// NumPy's scalars; its arrays, like all others, are no numbers.
-bool is_numpy_number(nb::handle value) {
-  const auto type = nb::cast<std::string>(nb::type_name(value.type()));
-  return type.starts_with("numpy.") && type != "numpy.ndarray" && PyNumber_Check(value.ptr());
-}
-
 std::optional<Expr> constant_of(nb::handle value) {
   if (PyBool_Check(value.ptr())) return condition(value.ptr() == Py_True);
   if (PyLong_Check(value.ptr())) {
@@ -27,9 +21,9 @@ std::optional<Expr> constant_of(nb::handle value) {
     return Expr(static_cast<std::int64_t>(number));
   }
   if (PyFloat_Check(value.ptr())) return constant(PyFloat_AsDouble(value.ptr()));
-  if (!is_numpy_number(value)) return std::nullopt;
+  if (!is_numpy_scalar(value)) return std::nullopt;
   const nb::object item = value.attr("item")();
-  return PyNumber_Check(item.ptr()) && item.type().ptr() != value.type().ptr() ? constant_of(item) : std::nullopt;
+  return item.type().ptr() != value.type().ptr() ? constant_of(item) : std::nullopt;
 }
 
 }  // namespace

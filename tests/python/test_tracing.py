@@ -41,7 +41,7 @@ def through_a_helper(score, b, h, i, j):
 
 def many_functions(score, b, h, i, j):
     far = np.minimum(np.abs(i - j), 5) + np.maximum(i, j) % 3 + (i + 2 * j) // 4
-    return np.where((i >= j) & ~(j == 2) | (b != h), score ** 2 - np.exp(-far / 7), -score) + np.exp2(score / 8) + np.sqrt(far + 1.0)
+    return np.where((i >= j) & (j != 2) | (b != h), score ** 2 - np.exp(-far / 7), -score) + np.exp2(score / 8) + np.sqrt(far + 1.0)
 
 
 def bool_table(b, h, i, j):
@@ -62,6 +62,11 @@ def step_by_step(b, h, i, j):
 
 
 SCORES = [alibi, soft_cap, relative, through_a_helper, many_functions, functools.partial(lambda c, s, b, h, i, j: s + c * i, 0.125)]
+def numpy_numbers(score, b, h, i, j):
+    return np.float32(0.5) * score + np.int64(3) - score / np.float64(4) + (np.bool_(True) & (i > j)).astype("f4")
+
+
+SCORES.append(numpy_numbers)
 MASKS = [bool_table, document, prefix_lm, step_by_step, lambda b, h, i, j: i - j <= 4, lambda b, h, i, j: True,
          lambda b, h, i, j: (i // 4) == (j // 4), lambda b, h, i, j: (i - j) % 3 == 0, lambda b, h, i, j: (i >= j) ^ (j == 3)]
 
@@ -154,6 +159,28 @@ def test_a_function_is_traced_once(monkeypatch):
     assert calls == [2, 3]
     attile.attention(Q, K, V, score_mod=score)
     assert calls == [2, 3]
+
+
+def test_another_array_of_the_same_kind_is_read_without_a_trace(monkeypatch):
+    def make(bias):
+        return lambda s, b, h, i, j: s + bias[h, i - j + N]
+    agree(attile.attention(Q, K, V, score_mod=make(table)), plain.attention(Q, K, V, score_mod=make(table))[0])
+    monkeypatch.setattr(tracing, "_call", None)
+    for bias in (table * 2, table[::-1], np.asfortranarray(table)):
+        agree(attile.attention(Q, K, V, score_mod=make(bias)), plain.attention(Q, K, V, score_mod=make(bias))[0])
+    monkeypatch.undo()
+    longer = np.concatenate([table, table], 1)
+    agree(attile.attention(Q, K, V, score_mod=make(longer)), plain.attention(Q, K, V, score_mod=make(longer))[0])
+
+
+def test_what_depends_on_the_values_of_an_array_is_traced_again():
+    sizes = np.array([1.0, 2.0], "f4")
+
+    def score(s, b, h, i, j):
+        return s * float(sizes[1]) * sizes.max()
+    for scale in (2.0, 3.0):
+        sizes[1] = scale
+        agree(attile.attention(Q, K, V, score_mod=score), plain.attention(Q, K, V, score_mod=lambda s, *_: s * scale ** 2)[0])
 
 
 def test_traces_do_not_keep_arrays_alive():
@@ -269,6 +296,10 @@ def test_refused_with_the_line(function, words):
     line = first + next(i for i, text in enumerate(lines) if "refused here" in text)
     assert f"{__file__}:{line}: " in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_inversion():
+    agree(attile.attention(Q, K, V, mask_mod=lambda b, h, i, j: ~(i == j)), plain.attention(Q, K, V, mask_mod=lambda b, h, i, j: i != j)[0])
 
 
 def test_masks_return_conditions():
