@@ -141,12 +141,14 @@ def _no_elements(self, *_):
 
 def _cast(self, dtype=None, *_, **__):
     """Tensor.to and Tensor.type: the kind decides, not the width."""
-    text = str(dtype).rpartition(".")[2]
-    if text == "bool":
+    text = dtype.__name__ if isinstance(dtype, type) else str(dtype).rpartition(".")[2]
+    if text.startswith("bool") or text == "?":
         return self if self.kind == "boolean" else self != 0
-    if text.startswith(("int", "uint", "long", "short")):
+    if text.startswith(("int", "uint", "long", "short", "i", "u")):
         return _integer(self)
-    return _real(self) if text.startswith(("float", "bfloat", "half", "double")) else self
+    if text.startswith(("float", "bfloat", "half", "double", "f", "e", "d")):
+        return _real(self)
+    return self if dtype is None or hasattr(dtype, "type") else refuse(f"{dtype!r} is no type that a traced value can have")
 
 
 def _real(self):
