@@ -148,7 +148,9 @@ def _cast(self, dtype=None, *_, **__):
         return _integer(self)
     if text.startswith(("float", "bfloat", "half", "double", "f", "e", "d")):
         return _real(self)
-    return self if dtype is None or hasattr(dtype, "type") else refuse(f"{dtype!r} is no type that a traced value can have")
+    if dtype is None or text.startswith(("cpu", "cuda")) or hasattr(dtype, "index"):  # a device
+        return self
+    return refuse(f"{dtype!r} is no type that a traced value can have")
 
 
 def _real(self):

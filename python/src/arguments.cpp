@@ -13,7 +13,8 @@ namespace attile::python {
 bool boolean_of(nb::handle value, const char* name) {
   if (value.ptr() == Py_True) return true;
   if (value.ptr() == Py_False) return false;
-  if (is_numpy_scalar(value) && PyBool_Check(nb::object(value.attr("item")()).ptr())) return PyObject_IsTrue(value.ptr()) == 1;
+  if (is_numpy_scalar(value) && PyBool_Check(nb::object(value.attr("item")()).ptr()))
+    return PyObject_IsTrue(value.ptr()) == 1;
   refuse_type(value, name, "True or False");
 }
 

@@ -16,7 +16,8 @@ std::string text_of(nb::handle value, const char* name);
 // A file, the name of a shipped schedule, or YAML text (it has a colon and a space or a line break).
 std::optional<Schedule> schedule_of(nb::handle value, Device device);
 
-// Where work on arrays like this goes; `wait`: their library does not know of that stream, so the call has to finish it.
+// Where work on arrays like this goes; `wait`: their library does not know of that stream, so the call has to finish
+// it.
 struct Stream {
   void* handle = nullptr;
   bool wait = false;

@@ -13,8 +13,9 @@ struct TypeName {
   const char* name;
   DType dtype;
 };
-constexpr TypeName type_names[] = {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}, {"float16", DType::float16},
-                                   {"int32", DType::int32},     {"int64", DType::int64},       {"bool", DType::boolean}};
+constexpr TypeName type_names[] = {{"float32", DType::float32}, {"bfloat16", DType::bfloat16},
+                                   {"float16", DType::float16}, {"int32", DType::int32},
+                                   {"int64", DType::int64},     {"bool", DType::boolean}};
 
 [[noreturn]] void refuse_dtype(const char* name, const std::string& dtype) {
   refuse("'" + std::string(name) + "' is " + dtype + ", which Attile has no type for",
@@ -61,9 +62,7 @@ DType torch_dtype(nb::handle dtype, const char* name) {
   return found;
 }
 
-bool gradients_are_recorded() {
-  return nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")());
-}
+bool gradients_are_recorded() { return nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")()); }
 
 void refuse_gradient(nb::handle object, const char* name) {
   static const Name requires_grad("requires_grad");
@@ -77,7 +76,8 @@ Device torch_device(nb::handle object, const char* name) {
   static const Name is_cuda("is_cuda"), is_cpu("is_cpu"), get_device("get_device"), device("device");
   if (is_cuda.of(object).ptr() == Py_True) return {Device::Kind::cuda, nb::cast<int>(get_device.call(object))};
   if (is_cpu.of(object).ptr() == Py_True) return {};
-  refuse("'" + std::string(name) + "' lies on " + nb::str(device.of(object)).c_str() + "; Attile runs on the CPU and on CUDA devices");
+  refuse("'" + std::string(name) + "' lies on " + nb::str(device.of(object)).c_str() +
+         "; Attile runs on the CPU and on CUDA devices");
 }
 
 Array read_torch(nb::handle object, const char* name) {
@@ -143,7 +143,8 @@ Array read_numpy(nb::handle object, const char* name) {
   for (std::size_t i = 0; static_cast<int>(i) < a.tensor.rank; ++i) {
     if (buffer->strides[i] % size != 0)
       refuse("the elements of '" + std::string(name) + "' lie " + std::to_string(buffer->strides[i]) +
-                 " bytes apart, no multiple of their size", "pass a copy");
+                 " bytes apart, no multiple of their size",
+             "pass a copy");
     a.tensor.strides[i] = buffer->strides[i] / size;
   }
   return a;

@@ -1,6 +1,6 @@
-// An array of any library as a TensorRef: PyTorch tensors by their attributes, NumPy arrays by their array interface (it
-// knows bfloat16, and read-only memory), everything else by DLPack. Nothing is copied; an Array must not outlive the
-// object it was read from.
+// An array of any library as a TensorRef: PyTorch tensors by their attributes, NumPy arrays by their array interface
+// (it knows bfloat16, and read-only memory), everything else by DLPack. Nothing is copied; an Array must not outlive
+// the object it was read from.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -27,8 +27,8 @@ struct Array {
   nb::object owner;  // keeps DLPack's view alive
 };
 
-// Throws WrongType for what is no array, Error(argument) for types that Attile has none for, memory that it cannot reach,
-// and a tensor that wants a gradient while one is recorded.
+// Throws WrongType for what is no array, Error(argument) for types that Attile has none for, memory that it cannot
+// reach, and a tensor that wants a gradient while one is recorded.
 Array read_array(nb::handle object, const char* name);
 
 // "float32" and so on as the library of `like` names it; the array is new, its contents are whatever was there.

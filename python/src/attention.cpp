@@ -16,8 +16,7 @@ class Call {
  public:
   Call(nb::handle q, nb::handle layout) {
     const std::string text = text_of(layout, "layout");
-    if (text != "bhnd" && text != "bnhd")
-      refuse("layout is \"" + text + "\", but must be \"bhnd\" or \"bnhd\"");
+    if (text != "bhnd" && text != "bnhd") refuse("layout is \"" + text + "\", but must be \"bhnd\" or \"bnhd\"");
     heads_last_ = text == "bnhd";
     arrays_.reserve(24);
     read(q, "q");
@@ -58,7 +57,8 @@ class Call {
     call.v = as_bhnd(read(v, "v"));
     for (const auto& [name, t] : {std::pair("k", call.k), {"v", call.v}})
       if (t.dtype != call.q.dtype && is_float(t.dtype) && is_float(call.q.dtype))
-        refuse("'" + std::string(name) + "' is " + std::string(to_string(t.dtype)) + ", but 'q' is " + std::string(to_string(call.q.dtype)),
+        refuse("'" + std::string(name) + "' is " + std::string(to_string(t.dtype)) + ", but 'q' is " +
+                   std::string(to_string(call.q.dtype)),
                "q, k and v are of one type");
   }
 
@@ -69,7 +69,8 @@ class Call {
     const int last = wanted.rank - 1;
     wanted.shape[static_cast<std::size_t>(last)] = call.v.shape[3];
     if (!out.is_none()) return given(out, wanted);
-    const nb::object fresh = empty_array(q(), wanted.shape.data(), wanted.rank, wanted.dtype, wanted.shape == q().tensor.shape);
+    const nb::object fresh =
+        empty_array(q(), wanted.shape.data(), wanted.rank, wanted.dtype, wanted.shape == q().tensor.shape);
     call.o = as_bhnd(fresh_view(fresh, "o"));
     return fresh;
   }
@@ -79,7 +80,8 @@ class Call {
     if (call.q.rank != 4) return nb::none();
     std::array<std::int64_t, 4> shape{call.q.shape[0], call.q.shape[1], call.q.shape[2], extent};
     const bool without_batch = q().tensor.rank == 3;
-    const nb::object fresh = empty_array(q(), shape.data() + (without_batch ? 1 : 0), 3 - (without_batch ? 1 : 0) + (extent ? 1 : 0), dtype, false);
+    const nb::object fresh = empty_array(q(), shape.data() + (without_batch ? 1 : 0),
+                                         3 - (without_batch ? 1 : 0) + (extent ? 1 : 0), dtype, false);
     TensorRef t = fresh_view(fresh, name);
     if (without_batch) {
       std::copy_backward(t.shape.begin(), t.shape.begin() + t.rank, t.shape.begin() + t.rank + 1);
@@ -96,7 +98,9 @@ class Call {
       const auto name = nb::cast<std::string>(pair[0]);
       const nb::object value = pair[1];
       for (const ScalarDecl& s : a.scalars)
-        if (s.name == name) s.kind == Kind::integer ? arguments.integer(name, integer_of(value, name)) : arguments.real(name, number_of(value, name));
+        if (s.name == name)
+          s.kind == Kind::integer ? arguments.integer(name, integer_of(value, name))
+                                  : arguments.real(name, number_of(value, name));
       if (!a.find_input(name)) continue;
       TensorRef t = read(value, name.c_str());
       if (t.rank == 0) t.rank = 1, t.shape[0] = 1, t.strides[0] = 1;
@@ -115,8 +119,7 @@ class Call {
 
   nb::object given(nb::handle out, const TensorRef& wanted) {
     const TensorRef t = read(out, "out");
-    if (arrays_.back().read_only || arrays_.back().library == Library::other)
-      refuse_read_only(out);
+    if (arrays_.back().read_only || arrays_.back().library == Library::other) refuse_read_only(out);
     if (t.rank != wanted.rank || !std::equal(t.shape.begin(), t.shape.begin() + t.rank, wanted.shape.begin()))
       refuse("'out' has shape " + text_of_shape(t) + ", but the result has " + text_of_shape(wanted));
     refuse_freed(out, t);
@@ -127,7 +130,8 @@ class Call {
   void refuse_read_only(nb::handle out) const {
     if (arrays_.back().read_only) refuse("'out' is read-only");
     // Without a flag for it, an array that cannot be assigned to is taken for read-only (JAX).
-    if (!nb::hasattr(out, "__setitem__") || nb::hasattr(out, "at")) refuse("'out' is an array that cannot be written to");
+    if (!nb::hasattr(out, "__setitem__") || nb::hasattr(out, "at"))
+      refuse("'out' is an array that cannot be written to");
   }
 
   // A storage that was shrunk under its tensor.

@@ -127,8 +127,12 @@ void operators(Class& c) {
   arithmetic<multiply>(c, "__mul__", "__rmul__"), arithmetic<divide>(c, "__truediv__", "__rtruediv__");
   arithmetic<divided>(c, "__floordiv__", "__rfloordiv__"), arithmetic<remainder>(c, "__mod__", "__rmod__");
   arithmetic<exclusive>(c, "__xor__", "__rxor__");
-  c.def("__pow__", [](nb::handle a, nb::handle b, nb::handle) { return binary<power>(a, b); }, nb::arg(), nb::arg() = nb::none());
-  c.def("__rpow__", [](nb::handle a, nb::handle b, nb::handle) { return binary<power, true>(a, b); }, nb::arg(), nb::arg() = nb::none());
+  c.def(
+      "__pow__", [](nb::handle a, nb::handle b, nb::handle) { return binary<power>(a, b); }, nb::arg(),
+      nb::arg() = nb::none());
+  c.def(
+      "__rpow__", [](nb::handle a, nb::handle b, nb::handle) { return binary<power, true>(a, b); }, nb::arg(),
+      nb::arg() = nb::none());
   c.def("__lt__", &binary<less>).def("__gt__", &binary<less, true>);
   c.def("__le__", &binary<less_equal>).def("__ge__", &binary<less_equal, true>);
   c.def("__eq__", &equality<true>, nb::arg().none()).def("__ne__", &equality<false>, nb::arg().none());
@@ -143,9 +147,7 @@ void operators(Class& c) {
   c.def("__hash__", [](nb::handle a) { return reinterpret_cast<std::intptr_t>(a.ptr()) >> 4; });
 }
 
-std::string kind_name(Kind kind) {
-  return kind == Kind::real ? "real" : kind == Kind::integer ? "integer" : "boolean";
-}
+std::string kind_name(Kind kind) { return kind == Kind::real ? "real" : kind == Kind::integer ? "integer" : "boolean"; }
 Kind kind_named(const std::string& name) {
   for (const Kind kind : {Kind::real, Kind::integer, Kind::boolean})
     if (name == kind_name(kind)) return kind;
@@ -154,12 +156,14 @@ Kind kind_named(const std::string& name) {
 
 template <Expr (*function)(const Expr&)>
 void unary_function(nb::module_& m, const char* name) {
-  m.def(name, [name](nb::handle a) { return function(need_expression(a, name)); }, nb::arg("a"));
+  m.def(
+      name, [name](nb::handle a) { return function(need_expression(a, name)); }, nb::arg("a"));
 }
 template <Binary function>
 void binary_function(nb::module_& m, const char* name) {
-  m.def(name, [name](nb::handle a, nb::handle b) { return function(need_expression(a, name), need_expression(b, name)); },
-        nb::arg("a"), nb::arg("b"));
+  m.def(
+      name, [name](nb::handle a, nb::handle b) { return function(need_expression(a, name), need_expression(b, name)); },
+      nb::arg("a"), nb::arg("b"));
 }
 
 Expr element(const Tensor& t, nb::handle at) {
@@ -186,7 +190,8 @@ void bind_objects(nb::module_& m) {
   dim.def_ro("name", &Dim::name).def("__repr__", [](const Dim& d) { return d.name; });
   nb::class_<Tensor> tensor(m, "Tensor");
   operators(tensor);
-  tensor.def("__call__", [](const Tensor& t, const nb::args& at) { return element(t, at); }).def_prop_ro("name", &Tensor::name);
+  tensor.def("__call__", [](const Tensor& t, const nb::args& at) { return element(t, at); })
+      .def_prop_ro("name", &Tensor::name);
   tensor.def("__getitem__", [](const Tensor& t, nb::handle at) {
     return nb::isinstance<nb::tuple>(at) ? element(t, at) : element(t, nb::make_tuple(at));
   });
@@ -199,29 +204,47 @@ void bind_functions(nb::module_& m) {
   unary_function<exp>(m, "exp"), unary_function<log>(m, "log"), unary_function<tanh>(m, "tanh");
   unary_function<sigmoid>(m, "sigmoid"), unary_function<floor>(m, "floor"), unary_function<abs>(m, "abs");
   unary_function<to_real>(m, "to_real");
-  binary_function<smaller>(m, "minimum"), binary_function<larger>(m, "maximum"), binary_function<normalise>(m, "normalise");
-  m.def("where", [](nb::handle condition, nb::handle a, nb::handle b) {
-    const Expr c = need_expression(condition, "where");
-    return select(c, need_expression(a, "where"), need_expression(b, "where"));
-  }, nb::arg("condition"), nb::arg("if_true"), nb::arg("if_false"));
-  m.def("dot", [](nb::handle a, nb::handle b, nb::handle over) {
-    const Expr x = need_expression(a, "dot"), y = need_expression(b, "dot");
-    return over.is_none() ? dot(x, y) : dot(x, y, nb::cast<Dim>(over));
-  }, nb::arg("a"), nb::arg("b"), nb::arg("over") = nb::none());
-  m.def("reduce_sum", [](nb::handle a, const Dim& over) { return reduce_sum(need_expression(a, "reduce_sum"), over); },
-        nb::arg("a"), nb::arg("over"));
-  m.def("random_word", [](nb::handle seed, nb::handle offset) {
-    return random_word(need_expression(seed, "random_word"), need_expression(offset, "random_word"));
-  }, nb::arg("seed"), nb::arg("offset"));
-  m.def("scalar", [](std::string name, const std::string& kind) { return scalar(std::move(name), kind_named(kind)); },
-        nb::arg("name"), nb::arg("kind") = "real");
-  m.def("input", [](std::string name, nb::handle dims, const std::string& kind, double outside) {
-    return input(std::move(name), dims_of(dims), kind_named(kind), outside);
-  }, nb::arg("name"), nb::arg("dims"), nb::arg("kind") = "real", nb::arg("outside") = 0.0);
-  m.def("variable", [](std::string name, nb::handle dims) { return variable(std::move(name), dims_of(dims)); },
-        nb::arg("name"), nb::arg("dims"));
-  m.def("index", [](const Dim& d) { return index(d); }, nb::arg("dim"));
-  m.def("length", [](const Dim& d) { return length(d); }, nb::arg("dim"));
+  binary_function<smaller>(m, "minimum"), binary_function<larger>(m, "maximum"),
+      binary_function<normalise>(m, "normalise");
+  m.def(
+      "where",
+      [](nb::handle condition, nb::handle a, nb::handle b) {
+        const Expr c = need_expression(condition, "where");
+        return select(c, need_expression(a, "where"), need_expression(b, "where"));
+      },
+      nb::arg("condition"), nb::arg("if_true"), nb::arg("if_false"));
+  m.def(
+      "dot",
+      [](nb::handle a, nb::handle b, nb::handle over) {
+        const Expr x = need_expression(a, "dot"), y = need_expression(b, "dot");
+        return over.is_none() ? dot(x, y) : dot(x, y, nb::cast<Dim>(over));
+      },
+      nb::arg("a"), nb::arg("b"), nb::arg("over") = nb::none());
+  m.def(
+      "reduce_sum", [](nb::handle a, const Dim& over) { return reduce_sum(need_expression(a, "reduce_sum"), over); },
+      nb::arg("a"), nb::arg("over"));
+  m.def(
+      "random_word",
+      [](nb::handle seed, nb::handle offset) {
+        return random_word(need_expression(seed, "random_word"), need_expression(offset, "random_word"));
+      },
+      nb::arg("seed"), nb::arg("offset"));
+  m.def(
+      "scalar", [](std::string name, const std::string& kind) { return scalar(std::move(name), kind_named(kind)); },
+      nb::arg("name"), nb::arg("kind") = "real");
+  m.def(
+      "input",
+      [](std::string name, nb::handle dims, const std::string& kind, double outside) {
+        return input(std::move(name), dims_of(dims), kind_named(kind), outside);
+      },
+      nb::arg("name"), nb::arg("dims"), nb::arg("kind") = "real", nb::arg("outside") = 0.0);
+  m.def(
+      "variable", [](std::string name, nb::handle dims) { return variable(std::move(name), dims_of(dims)); },
+      nb::arg("name"), nb::arg("dims"));
+  m.def(
+      "index", [](const Dim& d) { return index(d); }, nb::arg("dim"));
+  m.def(
+      "length", [](const Dim& d) { return length(d); }, nb::arg("dim"));
   m.def("query_position", &query_position);
   m.def("infinity", &infinity);
 }

@@ -30,6 +30,7 @@ NB_MODULE(_attile, m) {
   bind_algorithms(m);
   m.def("attention", &attention_of);
   m.def("version", &attile_version);
-  m.def("set_threads", [](int threads) { attile::set_worker_count(threads); }, nb::arg("threads"));
+  m.def(
+      "set_threads", [](int threads) { attile::set_worker_count(threads); }, nb::arg("threads"));
   m.def("get_threads", &attile::worker_count);
 }

@@ -9,8 +9,9 @@ namespace attile::python {
 namespace {
 
 std::uint64_t key_of(const AttentionOptions& o) {
-  const bool flags[] = {o.causal, o.window, o.softcap,   o.alibi,   o.bias,              o.mask,         o.sink,
-                        o.prefix, o.lse,    o.documents, o.dropout, o.top_k_renormalise, o.top_k_outputs};
+  const bool flags[] = {o.causal,       o.window, o.softcap, o.alibi,     o.bias,    o.mask,
+                        o.sink,         o.prefix, o.lse,     o.documents, o.dropout, o.top_k_renormalise,
+                        o.top_k_outputs};
   std::uint64_t key = static_cast<std::uint64_t>(o.top_k) << 32 | static_cast<std::uint64_t>(o.rule) << 24 |
                       static_cast<std::uint64_t>(o.lengths) << 16;
   for (std::size_t i = 0; i < std::size(flags); ++i) key |= std::uint64_t{flags[i]} << i;
@@ -45,7 +46,9 @@ Variant::Signature Variant::signature(const Arguments& arguments, Device device,
       if (arguments.tensors[i].name != t.name) continue;
       const TensorRef& given = arguments.tensors[i].tensor;
       s.push_back(static_cast<std::int64_t>(i) << 8 | static_cast<std::int64_t>(given.dtype));
-      const auto extent = [&](int axis) { return axis >= 0 && axis < given.rank ? given.shape[static_cast<std::size_t>(axis)] : 0; };
+      const auto extent = [&](int axis) {
+        return axis >= 0 && axis < given.rank ? given.shape[static_cast<std::size_t>(axis)] : 0;
+      };
       for (const int axis : t.compiled) s.push_back(extent(axis));
       heads = std::max(heads, extent(t.heads)), kv_heads = std::max(kv_heads, extent(t.kv_heads));
       rows = std::max(rows, extent(t.rows));
@@ -76,8 +79,7 @@ Variant& Mods::variant(AttentionOptions options) {
   const std::lock_guard lock(mutex_);
   auto& variant = variants_[key];
   if (variant) return *variant;
-  if (!score_.empty())
-    options.score_mod = [this](const Expr& s) { return substitute(score_, {{score_name, s}}); };
+  if (!score_.empty()) options.score_mod = [this](const Expr& s) { return substitute(score_, {{score_name, s}}); };
   if (!mask_.empty()) options.mask_mod = [this] { return mask_; };
   variant = std::make_unique<Variant>(attention(options));
   return *variant;

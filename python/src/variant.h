@@ -31,7 +31,7 @@ class Variant {
   };
   struct Tensor {
     std::string name;
-    std::vector<int> compiled;                        // its dims that the kernel is compiled for
+    std::vector<int> compiled;  // its dims that the kernel is compiled for
     int heads = -1, kv_heads = -1, rows = -1;
   };
   Algorithm algorithm_;
