@@ -50,6 +50,38 @@ void row_major(TensorRef& t) {
   }
 }
 
+// ---- What DLPack tells
+
+DType dlpack_dtype(const dlpack::Tensor& t, const char* name) {
+  using namespace dlpack;
+  if (t.lanes == 1) {
+    if (t.code == float_code && t.bits == 32) return DType::float32;
+    if (t.code == float_code && t.bits == 16) return DType::float16;
+    if (t.code == bfloat_code && t.bits == 16) return DType::bfloat16;
+    if (t.code == int_code && t.bits == 32) return DType::int32;
+    if (t.code == int_code && t.bits == 64) return DType::int64;
+    if (t.code == bool_code && t.bits == 8) return DType::boolean;
+  }
+  constexpr const char* codes[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
+  refuse_dtype(name, std::string(t.code < std::size(codes) ? codes[t.code] : "of type code " + std::to_string(t.code)) +
+                         std::to_string(t.bits) + (t.lanes == 1 ? "" : "x" + std::to_string(t.lanes)));
+}
+
+void take(const dlpack::Tensor& t, const char* name, Array& a) {
+  if (t.device_type == dlpack::cuda || t.device_type == dlpack::cuda_managed)
+    a.device = {Device::Kind::cuda, t.device_index};
+  else if (t.device_type != dlpack::cpu && t.device_type != dlpack::cuda_host)
+    refuse("'" + std::string(name) + "' lies on a device of DLPack's type " + std::to_string(t.device_type) +
+           "; Attile runs on the CPU and on CUDA devices");
+  check_rank(t.rank, name);
+  a.tensor.data = static_cast<char*>(t.data) + t.byte_offset;
+  a.tensor.dtype = dlpack_dtype(t, name);
+  a.tensor.rank = t.rank;
+  std::copy_n(t.shape, t.rank, a.tensor.shape.begin());
+  row_major(a.tensor);
+  if (t.strides) std::copy_n(t.strides, t.rank, a.tensor.strides.begin());
+}
+
 // ---- PyTorch
 
 // dtypes are singletons, so their addresses tell them apart.
@@ -80,15 +112,39 @@ Device torch_device(nb::handle object, const char* name) {
          "; Attile runs on the CPU and on CUDA devices");
 }
 
+// From PyTorch 2.10 on; null before.
+const dlpack::Exchange* torch_exchange() {
+  static const dlpack::Exchange* const found = []() -> const dlpack::Exchange* {
+    const nb::object tensor = nb::module_::import_("torch").attr("Tensor");
+    if (!nb::hasattr(tensor, "__dlpack_c_exchange_api__")) return nullptr;
+    const nb::object capsule = tensor.attr("__dlpack_c_exchange_api__");
+    if (!PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) return nullptr;
+    const auto* api = static_cast<const dlpack::Exchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+    return api->major == 1 ? api : nullptr;
+  }();
+  return found;
+}
+
+// All at once where PyTorch can; what it refuses is left to the attributes, which say why.
+bool take_at_once(nb::handle object, const char* name, Array& a) {
+  const dlpack::Exchange* api = torch_exchange();
+  if (!api) return false;
+  dlpack::Tensor t{};
+  if (api->tensor_from_object(object.ptr(), &t) == 0) return take(t, name, a), true;
+  PyErr_Clear();
+  return false;
+}
+
 Array read_torch(nb::handle object, const char* name) {
   static const Name dtype("dtype"), shape("shape"), stride("stride"), data_ptr("data_ptr"), is_neg("is_neg");
   refuse_gradient(object, name);
   Array a;
   a.object = object, a.library = Library::torch;
-  a.device = torch_device(object, name);
-  a.tensor.dtype = torch_dtype(dtype.of(object), name);
   if (is_neg.call(object).ptr() == Py_True)
     refuse("'" + std::string(name) + "' is a view that negates its memory", "pass its resolve_neg()");
+  if (take_at_once(object, name, a)) return a;
+  a.device = torch_device(object, name);
+  a.tensor.dtype = torch_dtype(dtype.of(object), name);
   try {
     read_extents(shape.of(object), a.tensor, name);
     const nb::object strides = stride.call(object);
@@ -150,37 +206,7 @@ Array read_numpy(nb::handle object, const char* name) {
   return a;
 }
 
-// ---- DLPack
-
-DType dlpack_dtype(const dlpack::Tensor& t, const char* name) {
-  using namespace dlpack;
-  if (t.lanes == 1) {
-    if (t.code == float_code && t.bits == 32) return DType::float32;
-    if (t.code == float_code && t.bits == 16) return DType::float16;
-    if (t.code == bfloat_code && t.bits == 16) return DType::bfloat16;
-    if (t.code == int_code && t.bits == 32) return DType::int32;
-    if (t.code == int_code && t.bits == 64) return DType::int64;
-    if (t.code == bool_code && t.bits == 8) return DType::boolean;
-  }
-  constexpr const char* codes[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
-  refuse_dtype(name, std::string(t.code < std::size(codes) ? codes[t.code] : "of type code " + std::to_string(t.code)) +
-                         std::to_string(t.bits) + (t.lanes == 1 ? "" : "x" + std::to_string(t.lanes)));
-}
-
-void take(const dlpack::Tensor& t, const char* name, Array& a) {
-  if (t.device_type == dlpack::cuda || t.device_type == dlpack::cuda_managed)
-    a.device = {Device::Kind::cuda, t.device_index};
-  else if (t.device_type != dlpack::cpu && t.device_type != dlpack::cuda_host)
-    refuse("'" + std::string(name) + "' lies on a device of DLPack's type " + std::to_string(t.device_type) +
-           "; Attile runs on the CPU and on CUDA devices");
-  check_rank(t.rank, name);
-  a.tensor.data = static_cast<char*>(t.data) + t.byte_offset;
-  a.tensor.dtype = dlpack_dtype(t, name);
-  a.tensor.rank = t.rank;
-  std::copy_n(t.shape, t.rank, a.tensor.shape.begin());
-  row_major(a.tensor);
-  if (t.strides) std::copy_n(t.strides, t.rank, a.tensor.strides.begin());
-}
+// ---- Everything else
 
 // Asked for the newest form first: it tells read-only memory. The stream is the default one, on which such arrays run.
 nb::object dlpack_capsule(nb::handle object, const char* name) {

@@ -38,4 +38,14 @@ struct ManagedVersioned {
 };
 inline constexpr std::uint64_t read_only_flag = 1;
 
+// DLPack 1.3: functions of a tensor type, in a capsule "dlpack_exchange_api" at its __dlpack_c_exchange_api__. They
+// give no ownership, make no object and wait for nothing; 0 is success.
+struct Exchange {
+  std::uint32_t major, minor;
+  Exchange* previous;
+  void *allocate, *managed_from_object, *managed_to_object;
+  int (*tensor_from_object)(void* object, Tensor* out);
+  int (*current_stream)(DeviceType type, std::int32_t index, void** out);
+};
+
 }  // namespace attile::python::dlpack
