@@ -216,3 +216,20 @@ def test_traced_mods_under_compile():
     agree(broken(SQUARE[0]), plain.attention(*SQUARE[:1] * 3, score_mod=lambda s, *_: s)[0])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert attile.torch.attention(*SQUARE, score_mod=alibi).dtype == torch.bfloat16
+
+
+def test_without_the_exchange_functions():
+    """PyTorch before 2.10 has none; then tensors are read by their attributes."""
+    import os
+    import subprocess
+    import sys
+    code = """
+import torch
+del torch.Tensor.__dlpack_c_exchange_api__
+import attile, test_torch as t
+assert not hasattr(t.Q, "__dlpack_c_exchange_api__")
+t.test_results_are_tensors_like_the_input(); t.test_layouts_and_out(); t.test_errors(); t.test_numpy_and_torch_mix_on_the_cpu()
+"""
+    if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        done = subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(os.path.abspath(__file__)), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr

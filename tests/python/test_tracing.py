@@ -6,7 +6,7 @@ import attile
 import numpy as np
 import plain
 import pytest
-from attile import dsl, tracing
+from attile import captures, dsl, tracing
 
 RANDOM = np.random.default_rng(7)
 B, H, N, D = 2, 4, 19, 8
@@ -234,6 +234,10 @@ def too_few_indices(score, b, h, i, j):
     return score + table[h]  # refused here
 
 
+def beyond_the_end(score, b, h, i, j):
+    return score + table[4, i]  # refused here
+
+
 def a_slice(score, b, h, i, j):
     return score + table[h, 2:]  # refused here
 
@@ -282,7 +286,7 @@ def negative_divisor(score, b, h, i, j):
 
 REFUSED = [(branches, "`if`"), (chained, "`if`"), (whole_array, "exp"), (unknown_function, "arctan() has no counterpart"),
            (a_condition_as_number, "is a boolean, but a number is needed"), (a_real_index, "indices are integers"),
-           (too_many_indices, "2 indices for an array of 1 dims"), (too_few_indices, "indices"), (a_slice, "a slice"),
+           (too_many_indices, "2 indices for an array of 1 dims"), (too_few_indices, "indices"), (a_slice, "a slice"), (beyond_the_end, "the index 4 is outside a dim of 4"),
            (a_loop, "is needed as a number"), (in_a_helper, "is needed as a number"), (unknown_attribute, "no 'magic'"),
            (fewer_arguments, "positional arguments"), (returns_nothing, "must return a score"), (returns_a_condition, "must return a score"),
            (hidden_array, "attile.captured(array)"), (wide_numbers, "float64"), (negative_divisor, "not positive")]
@@ -296,6 +300,11 @@ def test_refused_with_the_line(function, words):
     line = first + next(i for i, text in enumerate(lines) if "refused here" in text)
     assert f"{__file__}:{line}: " in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_constant_indices_count_from_the_end():
+    agree(attile.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s + table[-1, i] + table[0, -2]),
+          plain.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s + table[-1, i] + table[0, -2])[0])
 
 
 def test_inversion():
@@ -326,4 +335,4 @@ def test_a_failed_trace_leaves_nothing_behind():
     with pytest.raises(attile.TracingError):
         attile.attention(Q, K, V, score_mod=branches)
     agree(attile.attention(Q, K, V, score_mod=alibi), plain.attention(Q, K, V, score_mod=alibi)[0])
-    assert getattr(tracing._active, "trace", None) is None
+    assert getattr(captures.active, "trace", None) is None
