@@ -12,15 +12,17 @@ def empty(like, shape, dtype):
         return numpy.empty(shape, _numpy_dtype(like, dtype))
     library = _library_of(like)
     dtype = like.dtype if str(like.dtype) == dtype else getattr(library, dtype)
-    made = library.empty(shape, dtype=dtype, **_device_of(like))
+    if _module_of(like) == "cupy":
+        with like.device:
+            return library.empty(shape, dtype)
+    made = library.empty(shape, dtype=dtype, device=like.device)
     # A JAX array is promised not to change, but nobody else has seen this one yet.
     return made.block_until_ready() if hasattr(made, "block_until_ready") else made
 
 
 def stream(like, device):
     """(handle, wait) of the stream that work on arrays like this one goes to; wait: the call must finish it itself."""
-    module = type(like).__module__.partition(".")[0]
-    if module == "cupy":
+    if _module_of(like) == "cupy":
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(device):
             return cupy.cuda.get_current_stream().ptr, False
@@ -39,9 +41,8 @@ def _numpy_dtype(like, dtype):
 def _library_of(array):
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()
-    return sys.modules[type(array).__module__.partition(".")[0]]
+    return sys.modules[_module_of(array)]
 
 
-def _device_of(array):
-    device = getattr(array, "device", None)
-    return {} if device is None or type(array).__module__.startswith("cupy") else {"device": device}
+def _module_of(array):
+    return type(array).__module__.partition(".")[0]

@@ -16,7 +16,7 @@ import sys
 
 from . import _attile, protocol
 from ._attile import Expr
-from .captures import Captured, Trace, active, captured, number, torch_mode
+from .captures import Captured, Trace, active, captured, number, torch_mode  # noqa: F401
 from .errors import TracingError
 from .reach import Opaque, fingerprint, with_captures
 
