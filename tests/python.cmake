@@ -10,7 +10,7 @@ endif()
 
 add_test(NAME "python/a wheel is built and unpacked"
          COMMAND ${run} -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --no-index --upgrade
-                 --target ${site} -C build-dir=${PROJECT_BINARY_DIR}/python-wheel -C cmake.define.ATTILE_BUILD=${PROJECT_BINARY_DIR}
+                 --target ${site} --config-settings build-dir=${PROJECT_BINARY_DIR}/python-wheel-{wheel_tag} --config-settings cmake.define.ATTILE_BUILD=${PROJECT_BINARY_DIR}
                  ${PROJECT_SOURCE_DIR})
 set_tests_properties("python/a wheel is built and unpacked" PROPERTIES LABELS cpu FIXTURES_SETUP python_site TIMEOUT 900
                      SKIP_REGULAR_EXPRESSION "test-skipped: ")
