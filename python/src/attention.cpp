@@ -159,8 +159,8 @@ class Call {
 
 void read_window(nb::handle window, AttentionCall& call) {
   if (window.is_none()) return;
-  if (!PySequence_Check(window.ptr()) || PySequence_Size(window.ptr()) != 2)
-    refuse_type(window, "window", "a pair (left, right), where -1 or None is no limit");
+  const bool pair = (nb::isinstance<nb::tuple>(window) || nb::isinstance<nb::list>(window)) && nb::len(window) == 2;
+  if (!pair) refuse_type(window, "window", "a pair (left, right), where -1 or None is no limit");
   const auto side = [&](int i, const char* name) {
     const nb::object value = window[i];
     return value.is_none() ? -1 : integer_of(value, name);

@@ -172,10 +172,17 @@ Expr element(const Tensor& t, nb::handle at) {
   return t.element(std::move(indices));
 }
 
+Dim need_dim(nb::handle value, const char* where) {
+  if (nb::isinstance<Dim>(value)) return nb::cast<Dim>(value);
+  if (nb::isinstance<nb::str>(value)) return Dim{nb::cast<std::string>(value)};
+  throw WrongType(std::string(where) + ": a dim is of type " + nb::cast<std::string>(nb::type_name(value.type())) +
+                  ", but must be a Dim or its name");
+}
+
 Dims dims_of(nb::handle list) {
+  if (!nb::isinstance<nb::tuple>(list) && !nb::isinstance<nb::list>(list)) refuse_type(list, "dims", "a list of dims");
   Dims dims;
-  for (nb::handle d : list)
-    dims.push_back(nb::isinstance<nb::str>(d) ? Dim{nb::cast<std::string>(d)} : nb::cast<Dim>(d));
+  for (nb::handle d : list) dims.push_back(need_dim(d, "input"));
   return dims;
 }
 
@@ -217,7 +224,7 @@ void bind_functions(nb::module_& m) {
       "dot",
       [](nb::handle a, nb::handle b, nb::handle over) {
         const Expr x = need_expression(a, "dot"), y = need_expression(b, "dot");
-        return over.is_none() ? dot(x, y) : dot(x, y, nb::cast<Dim>(over));
+        return over.is_none() ? dot(x, y) : dot(x, y, need_dim(over, "dot"));
       },
       nb::arg("a"), nb::arg("b"), nb::arg("over") = nb::none());
   m.def(

@@ -91,6 +91,41 @@ def test_empty(empty):
     assert o.shape == (*q.shape[:3], 6) and not o.any() and np.all(lse == -np.inf)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_random_calls(seed):
+    random = np.random.default_rng(seed)
+    chance = lambda p=0.3: random.random() < p  # noqa: E731
+    Hk, group, B, Nq, Nk = (int(random.integers(1, n)) for n in (4, 5, 3, 40, 70))
+    H = Hk * group
+    dtype = random.choice(["float32", "float16", "bfloat16"])
+    q, k, v = arrays(B, H, Hk, Nq, Nk, int(random.integers(1, 80)), int(random.integers(1, 80)), dtype)
+    one = lambda n: n if chance(0.5) else 1  # noqa: E731
+    options = dict(causal=chance(), rule=str(random.choice(["softmax"] * 4 + ["softmax_plus_one", "sigmoid"])))
+    if chance():
+        options["window"] = (int(random.integers(-1, 20)), int(random.integers(-1, 20)))
+    if chance():
+        options["scale"] = float(random.random())
+    if chance():
+        options["softcap"] = float(1 + 5 * random.random())
+    if chance():
+        options["alibi_slopes"] = random.random((B, H)).astype("f4")
+    if chance():
+        options["bias"] = random.standard_normal((one(B), one(H), one(Nq), Nk)).astype("f4")
+    if chance():
+        options["mask"] = random.random((one(B), one(H), one(Nq), Nk)) > 0.3
+    if chance() and options["rule"] == "softmax":
+        options["sink"] = random.standard_normal(H).astype("f4")
+    if chance():
+        options["kv_lens"] = random.integers(0, Nk + 1, B).astype("i4")
+    if chance() and options["causal"]:
+        options["prefix_len"] = random.integers(0, Nk + 1, B).astype("i4")
+    if chance():
+        options["doc_ids"] = np.sort(random.integers(0, 4, (B, Nk)), axis=1).astype("i4")
+    if chance(0.2):
+        options.update(dropout=0.5, seed=int(random.integers(0, 2 ** 62)), offset=int(random.integers(0, 9)))
+    check(q, k, v, **options)
+
+
 def test_packed():
     bounds_q, bounds_k = np.array([0, 2, 2, 5, 9], "i4"), np.array([0, 3, 5, 5, 13], "i4")
     q, k, v = arrays(B=1)

@@ -140,6 +140,11 @@ def test_errors_inside_bodies():
         bool(key < 3)
     with pytest.raises(attile.ArgumentError):
         input("t", [head])(head, head)
+    for wrong in (3, head, [3], None):
+        with pytest.raises(TypeError):
+            input("t", wrong)
+    with pytest.raises(TypeError, match="a dim is of type int"):
+        dot(q, k, 3)
 
 
 def test_wrong_calls():
