@@ -11,5 +11,15 @@ from .errors import (ArgumentError, ArgumentTypeError, EnvironmentError, Error, 
 from .tracing import captured, trace
 
 __version__ = version()
+
+
+def __getattr__(name):
+    """attile.torch is there without an import of its own; PyTorch is imported when it is first named."""
+    if name == "torch":
+        import importlib
+        return importlib.import_module(".torch", __name__)
+    raise AttributeError(f"module 'attile' has no attribute '{name}'")
+
+
 __all__ = ["attention", "captured", "dsl", "get_threads", "set_threads", "trace", "Error", "ArgumentError", "ArgumentTypeError", "TracingError",
            "UnsupportedError", "ResourceError", "InternalError"]

@@ -202,3 +202,6 @@ def _install(Expr):
 
 
 _install(_attile.Expr)
+for _kind in (_attile.Dim, _attile.Tensor, _attile.State):
+    _kind.__bool__ = _no_truth
+    _kind.__len__ = _kind.__iter__ = _no_elements

@@ -187,7 +187,7 @@ Dims dims_of(nb::handle list) {
 }
 
 void bind_objects(nb::module_& m) {
-  nb::class_<Expr> expr(m, "Expr", nb::dynamic_attr());
+  nb::class_<Expr> expr(m, "Expr");
   operators(expr);
   expr.def("__repr__", [](const Expr& e) { return to_string(e); });
   expr.def_prop_ro("kind", [](const Expr& e) { return kind_name(e->kind); });

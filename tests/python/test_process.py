@@ -137,6 +137,15 @@ def test_command_line():
     assert attile.__version__ in version
 
 
+def test_any_letters_in_the_folders(tmp_path):
+    import shutil
+    place = tmp_path / "a b größe 数据 $x'y"
+    shutil.copytree(os.path.dirname(attile.__file__), place / "attile")
+    for _ in range(2):  # cold and from the disk cache
+        out = python(USE + "print(attile.__file__); use(causal=True)", PYTHONPATH=str(place), ATTILE_CACHE_DIR=str(place / "cache"))
+        assert out.returncode == 0 and str(place) in out.stdout, out.stderr
+
+
 def test_missing_llvm_module_is_an_error_of_the_environment():
     out = python(USE + """
 try:
