@@ -1,6 +1,7 @@
 """Arrays in a function that is traced: an index that holds an expression makes an array an argument of the kernel."""
 import sys
 import threading
+import types
 
 from . import _attile, protocol
 from ._attile import Expr
@@ -13,8 +14,8 @@ active = threading.local()  # .trace: the Trace of this thread while it traces
 
 
 def is_array(value):
-    """An array, also one without dims, but neither a number of NumPy's nor an expression."""
-    if isinstance(value, (Expr, type)) or not (hasattr(value, "dtype") and hasattr(value, "ndim") and hasattr(value, "shape")):
+    """An array, also one without dims, but neither a number of NumPy's nor an expression (nor NumPy itself, which has a shape())."""
+    if isinstance(value, (Expr, type, types.ModuleType)) or not (hasattr(value, "dtype") and hasattr(value, "ndim") and hasattr(value, "shape")):
         return False
     numpy = sys.modules.get("numpy")
     return numpy is None or not isinstance(value, numpy.generic)
@@ -90,7 +91,7 @@ class Captured:
 
 def captured(array):
     """An array for use in a score_mod or mask_mod, where tracing would not find it by itself."""
-    return Captured(array)
+    return array if isinstance(array, Captured) else Captured(array)
 
 
 def _index(array, at):
@@ -143,7 +144,7 @@ def torch_mode():
         def __torch_function__(self, func, types, args=(), kwargs=None):
             if func.__name__ == "__getitem__" and any(isinstance(i, Expr) for i in (args[1] if isinstance(args[1], tuple) else args[1:])):
                 return _index(args[0], args[1])
-            if func.__name__ not in _FACTS:
+            if Expr not in types and func.__name__ not in _FACTS:
                 active.trace.depends_on_values = True
             return func(*args, **(kwargs or {}))
     return Mode()

@@ -4,7 +4,8 @@ import types
 
 from .captures import Captured, is_array, is_torch
 
-_SAFE_MODULES = {"torch", "numpy", "math", "jax", "cupy", "attile", "operator", "functools"}
+# Libraries whose own names stay what they are.
+_SAFE_MODULES = {"torch", "numpy", "math", "jax", "cupy", "attile", "nanobind", "operator", "functools"}
 _names_of = {}  # by the id of a code object: the code, the names it and the functions in it read
 
 
@@ -13,9 +14,10 @@ class Opaque(Exception):
 
 
 def _reached(function):
-    """The values that a plain function's names stand for: its closure, its globals, its defaults."""
+    """The values that a plain function's names stand for: its closure, its defaults, and its globals unless a library's."""
     values = [cell.cell_contents for cell in function.__closure__ or ()]
-    values += [function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__]
+    if (function.__module__ or "").partition(".")[0] not in _SAFE_MODULES:
+        values += [function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__]
     if function.__defaults__:
         values += function.__defaults__
     return values + list(function.__kwdefaults__.values()) if function.__kwdefaults__ else values

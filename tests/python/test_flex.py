@@ -22,3 +22,13 @@ def test_example(name):
         got = attile.attention(q, k, v, score_mod=mods[0], mask_mod=mods[1])
         assert (got - flex_cases.by_sdpa(q, k, v, *mods)).abs().max() < 2e-5
         assert (got - flex_cases.by_flex(q, k, v, *mods)).abs().max() < 2e-5
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_examples_are_traced_once(monkeypatch):
+    q, k, v = flex_cases.tensors("cpu")
+    for mods in EXAMPLES.values():
+        attile.attention(q, k, v, score_mod=mods[0], mask_mod=mods[1])
+    monkeypatch.setattr(attile.tracing, "_call", None)
+    for mods in EXAMPLES.values():
+        attile.attention(q, k, v, score_mod=mods[0], mask_mod=mods[1])

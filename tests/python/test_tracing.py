@@ -7,6 +7,7 @@ import numpy as np
 import plain
 import pytest
 from attile import captures, dsl, tracing
+from attile.dsl import infinity, tanh, where
 
 RANDOM = np.random.default_rng(7)
 B, H, N, D = 2, 4, 19, 8
@@ -159,6 +160,17 @@ def test_a_function_is_traced_once(monkeypatch):
     assert calls == [2, 3]
     attile.attention(Q, K, V, score_mod=score)
     assert calls == [2, 3]
+
+
+def from_dsl(score, b, h, i, j):
+    return where(i >= j, tanh(score), -infinity()) + attile.captured(slopes)[h]
+
+
+@pytest.mark.parametrize("function", [*SCORES, from_dsl], ids=named)
+def test_every_plain_function_is_traced_once(function, monkeypatch):
+    first = attile.attention(Q, K, V, score_mod=function)
+    monkeypatch.setattr(tracing, "_call", None)
+    assert np.array_equal(first, attile.attention(Q, K, V, score_mod=function))
 
 
 def test_another_array_of_the_same_kind_is_read_without_a_trace(monkeypatch):
