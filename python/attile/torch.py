@@ -14,7 +14,7 @@ from .tracing import Traced
 __all__ = ["attention", "sdpa", "register_with_transformers"]
 
 # Tensors first, in the order of the operator's schema; a tensor that is not given is None.
-_TENSORS = ("alibi_slopes", "bias", "mask", "sink", "cu_seqlens_q", "cu_seqlens_k", "kv_lens", "prefix_len", "doc_ids")
+_TENSORS = ("alibi_slopes", "bias", "mask", "sink", "cu_seqlens_q", "cu_seqlens_k", "kv_lens", "prefix_len", "doc_ids", "drawn_seed")
 _NUMBERS = ("causal", "window", "scale", "softcap", "rule", "dropout", "seed", "offset", "top_k", "top_k_renormalise", "layout",
             "schedule", "tf32")
 _SCHEMA = ("attention(Tensor q, Tensor k, Tensor v, " + ", ".join(f"Tensor? {name}" for name in _TENSORS) + ", Tensor[] captured, int mods, bool causal, int[]? window, "
@@ -34,6 +34,9 @@ def _run(q, k, v, *rest):
     """The operator on the CPU and on CUDA: o and lse (empty for a rule that has none)."""
     options = _options(rest)
     options["score_mod"] = Traced.again(options.pop("mods"), options.pop("captured"))
+    drawn = options.pop("drawn_seed")
+    if drawn is not None:
+        options["seed"] = int(drawn)
     if options["window"] is not None:
         options["window"] = tuple(options["window"])
     if options["rule"] in _WITHOUT_LSE:
@@ -88,19 +91,21 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
               mask_mod=None):
     """attile.attention on tensors, as an operator that torch.compile and autocast know: no graph break, no copy.
 
-    Arguments, shapes and results as there. Tensors that require a gradient are refused while one is recorded: there is no
+    Arguments, shapes and results as there; seed may be a tensor of one integer on the CPU, which is read when the operator runs. Tensors that require a gradient are refused while one is recorded: there is no
     backward pass yet.
     """
     if not torch.compiler.is_compiling():
         if _any_autocast() and torch.is_autocast_enabled(q.device.type):
             q, k, v = _cast(q, k, v)
+        seed = int(seed)
         return _plain(q, k, v, causal=causal, window=window, scale=scale, softcap=softcap, alibi_slopes=alibi_slopes, bias=bias, mask=mask,
                       sink=sink, rule=rule, dropout=dropout, seed=seed, offset=offset, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
                       kv_lens=kv_lens, prefix_len=prefix_len, doc_ids=doc_ids, top_k=top_k, top_k_renormalise=top_k_renormalise,
                       return_lse=return_lse, layout=layout, schedule=schedule, tf32=tf32, score_mod=score_mod, mask_mod=mask_mod)
     captured, handle = _mods_of(score_mod, mask_mod)
+    seed, drawn = (0, seed) if isinstance(seed, torch.Tensor) else (seed, None)
     window = None if window is None else [-1 if side is None else side for side in window]
-    o, lse = torch.ops.attile.attention(q, k, v, alibi_slopes, bias, mask, sink, cu_seqlens_q, cu_seqlens_k, kv_lens, prefix_len, doc_ids,
+    o, lse = torch.ops.attile.attention(q, k, v, alibi_slopes, bias, mask, sink, cu_seqlens_q, cu_seqlens_k, kv_lens, prefix_len, doc_ids, drawn,
                                         captured, handle, causal, window, scale, softcap, rule, dropout, seed, offset, top_k, top_k_renormalise, layout,
                                         schedule, tf32)
     return (o, lse) if return_lse else o
@@ -132,7 +137,8 @@ _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 
 def _dropout_seed():
-    return int(torch.randint(0, 2 ** 62, (), dtype=torch.int64))
+    """From PyTorch's default generator; a tensor, so that torch.compile need not know its value."""
+    return torch.randint(0, 2 ** 62, (), dtype=torch.int64)
 
 
 def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
@@ -168,7 +174,7 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scal
         return attention(*tensors, scale=scale, causal=is_causal, bias=bias, mask=mask, dropout=dropout_p, seed=seed)
     if _any_autocast() and torch.is_autocast_enabled(query.device.type):
         tensors = _cast(*tensors)
-    return _attile.attention(*tensors, is_causal, None, scale, 0.0, None, bias, mask, None, "softmax", dropout_p, seed, 0, None, None, None, None,
+    return _attile.attention(*tensors, is_causal, None, scale, 0.0, None, bias, mask, None, "softmax", dropout_p, int(seed), 0, None, None, None, None,
                              None, 0, True, False, False, "bhnd", None, None, False, None, None)
 
 

@@ -104,7 +104,7 @@ def test_compile_with_inductor_and_changing_lengths():
 
 
 def test_operator_is_well_formed():
-    arguments = (Q, K, V, *[None] * 9, [], -1, True, None, None, 0.0, "softmax", 0.0, 0, 0, 0, True, "bhnd", None, False)
+    arguments = (Q, K, V, *[None] * 10, [], -1, True, None, None, 0.0, "softmax", 0.0, 0, 0, 0, True, "bhnd", None, False)
     torch.library.opcheck(torch.ops.attile.attention.default, arguments, test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"))
 
 
@@ -174,6 +174,15 @@ def test_sdpa_dropout():
     torch.manual_seed(0)
     assert torch.equal(a, attile.torch.sdpa(ones, ones, ones, dropout_p=0.25)) and not torch.equal(a, b)
     assert abs(a.mean().item() - 1) < 0.01 and a.std() > 0
+
+
+def test_dropout_under_compile():
+    torch.manual_seed(0)
+    ones = torch.ones(1, 2, 256, 8)
+    for backend in ("aot_eager", "inductor"):
+        compiled = torch.compile(lambda q: attile.torch.sdpa(q, q, q, dropout_p=0.25) + 0, fullgraph=True, backend=backend)
+        a, b = compiled(ones), compiled(ones)
+        assert abs(a.mean().item() - 1) < 0.02 and a.std() > 0 and not torch.equal(a, b)
 
 
 def test_sdpa_errors():
