@@ -19,7 +19,9 @@ def place():
 
 
 def is_library(filename):
-    return filename.startswith(_HERE) or "site-packages" in filename or "dist-packages" in filename or filename.startswith("<frozen")
+    modules = (sys.modules.get(name) for name in ("torch", "numpy", "jax"))
+    folders = [os.path.dirname(module.__file__) for module in modules if getattr(module, "__file__", None)]
+    return filename.startswith((*(folder + os.sep for folder in (_HERE, *folders)), "<frozen"))
 
 
 def refuse(what):

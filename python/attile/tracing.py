@@ -76,7 +76,7 @@ def _trace_under_torch(score_mod, mask_mod):
         return _trace(score_mod, mask_mod)
     # A frame that torch.compile gave up runs here, and would have the user's function compiled with expressions in it.
     dynamo = sys.modules.get("torch._dynamo")
-    run = dynamo.disable(_trace) if dynamo is not None else _trace
+    run = dynamo.disable(_trace) if hasattr(dynamo, "disable") else _trace
     with torch_mode():
         return run(score_mod, mask_mod)
 
@@ -102,7 +102,7 @@ def traced(score_mod, mask_mod):
     places = [(name, next((i for i, reached in enumerate(arrays) if reached is array), None)) for name, array in trace.captured]
     if not trace.depends_on_values and all(place is not None for _, place in places):
         if len(_traces) >= _MOST_TRACES:
-            _traces.pop(next(iter(_traces)))
+            _traces.clear()
         _traces[key] = trace.mods, places, [function.__code__ for function in functions]
     return trace.mods, trace.captured
 

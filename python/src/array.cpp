@@ -4,7 +4,6 @@
 #include <unordered_map>
 
 #include "dlpack.h"
-#include "runtime/cuda_device.h"
 
 namespace attile::python {
 namespace {
