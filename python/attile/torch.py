@@ -22,7 +22,8 @@ _SCHEMA = ("attention(Tensor q, Tensor k, Tensor v, " + ", ".join(f"Tensor? {nam
            "str? schedule, bool tf32) -> (Tensor, Tensor)")
 
 _library = torch.library.Library("attile", "DEF")
-_library.define(_SCHEMA)
+# The result is laid out as q is, so a compiler has to keep q's strides.
+_library.define(_SCHEMA, tags=(getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),))
 _WITHOUT_LSE = ("sigmoid", "linear")
 
 
@@ -102,6 +103,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
                       sink=sink, rule=rule, dropout=dropout, seed=seed, offset=offset, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
                       kv_lens=kv_lens, prefix_len=prefix_len, doc_ids=doc_ids, top_k=top_k, top_k_renormalise=top_k_renormalise,
                       return_lse=return_lse, layout=layout, schedule=schedule, tf32=tf32, score_mod=score_mod, mask_mod=mask_mod)
+    if return_lse and rule in _WITHOUT_LSE:
+        raise ArgumentError("attention: lse with rule sigmoid or linear is refused (these rules have no normaliser, so there is no log-sum-exp)")
     captured, handle = _mods_of(score_mod, mask_mod)
     seed, drawn = (0, seed) if isinstance(seed, torch.Tensor) else (seed, None)
     window = None if window is None else [-1 if side is None else side for side in window]

@@ -94,6 +94,36 @@ def test_compile_has_no_graph_break(options):
         assert torch.equal(x, y)
 
 
+def test_compile_of_a_layer_and_export():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = torch.nn.Linear(H * D, 3 * H * D), torch.nn.Linear(H * D, H * D)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).view(*x.shape[:2], 3, H, D).permute(2, 0, 3, 1, 4)
+            o = self.attend(q, k, v).transpose(1, 2)
+            return self.out(o.reshape(*x.shape[:2], H * D))
+
+    layer, x = Layer().eval(), torch.randn(B, N, H * D)
+    with torch.inference_mode():
+        layer.attend = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        want = layer(x)
+        layer.attend = lambda q, k, v: attile.torch.sdpa(q, k, v, is_causal=True)
+        agree(layer(x), want)
+        agree(torch.compile(layer, fullgraph=True)(x), want)
+    with torch.no_grad():
+        agree(torch.export.export(layer, (x,)).module()(x), want)
+
+
+def test_lse_of_a_rule_without_one():
+    for model in (lambda q: attile.torch.attention(q, q, q, rule="sigmoid", return_lse=True),):
+        with pytest.raises(ValueError, match="lse with rule sigmoid or linear is refused"):
+            model(SQUARE[0])
+        with pytest.raises(Exception, match="lse with rule sigmoid or linear is refused"):
+            torch.compile(model, fullgraph=True, backend="aot_eager")(SQUARE[0])
+
+
 def test_compile_with_inductor_and_changing_lengths():
     def model(q, k, v):
         return attile.torch.sdpa(q + 1, k, v, is_causal=True).relu()
