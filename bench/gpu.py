@@ -6,6 +6,7 @@ LIBRARY is libattile.so. Times are medians of CUDA-event timings after warm-up, 
 L2; TFLOP/s count 4·B·H·Nq·Nk·D, half of it when causal, the kept pairs for other masks. Needs PyTorch with CUDA.
 """
 import argparse
+import ctypes
 import json
 import math
 import os
@@ -137,52 +138,69 @@ print(time.perf_counter() - begin)
 
 
 def first_calls(library):
-    """Milliseconds of a process's first call, built and from the disk cache: medians of five processes, each on one core."""
+    """Milliseconds of a process's first call: built (medians of five processes, several at a time) and from the disk cache
+    (medians of three, one after another). Each has one core."""
     here, library = os.path.dirname(os.path.abspath(__file__)), os.path.abspath(library)
     cores = sorted(os.sched_getaffinity(0))
-    folders = tempfile.TemporaryDirectory()
-
-    def first(core, folder, D, causal):
-        code = FIRST.format(here=here, library=library, D=D, causal=causal)
-        out = subprocess.run(["taskset", "-c", str(core), sys.executable, "-c", code], env={**os.environ, "ATTILE_CACHE_DIR": folder}, capture_output=True, text=True, check=True)
-        return float(out.stdout.split()[-1])
-
-    def lane(job):
-        number, (D, causal, repeat) = job
-        folder = f"{folders.name}/{D}-{causal}-{repeat}"
-        core = cores[number % workers]
-        return D, causal, first(core, folder, D, causal), first(core, folder, D, causal)
-    jobs = [(D, causal, repeat) for D in (64, 128, 256) for causal in (False, True) for repeat in range(5)]
     workers = max(1, len(cores) // 2)
-    lanes = [[job for job in enumerate(jobs) if job[0] % workers == worker] for worker in range(workers)]
-    with ThreadPoolExecutor(workers) as pool:
-        times = [time for each in pool.map(lambda jobs: [lane(job) for job in jobs], lanes) for time in each]
-    for D in (64, 128, 256):
-        for causal in (False, True):
-            mine = [time for time in times if time[:2] == (D, causal)]
-            for column, kind in ((2, "built"), (3, "from disk")):
-                median = sorted(time[column] for time in mine)[2] * 1e3
-                name = f"D{D} {'causal' if causal else 'full'} {kind}, one core"
-                ROWS.append(dict(group="first", name=name, unit="ms", attile=median))
-                print(f"first    {name:44} {median:8.1f} ms", flush=True)
+    cases = [(D, causal) for D in (64, 128, 256) for causal in (False, True)]
+    with tempfile.TemporaryDirectory() as folders:
+        def first(core, D, causal, repeat):
+            code = FIRST.format(here=here, library=library, D=D, causal=causal)
+            environment = {**os.environ, "ATTILE_CACHE_DIR": f"{folders}/{D}-{causal}-{repeat}"}
+            out = subprocess.run(["taskset", "-c", str(core), sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+            return float(out.stdout.split()[-1]) * 1e3
+
+        def lane(worker):
+            jobs = [(*case, repeat) for case in cases for repeat in range(5)][worker::workers]
+            return [(*job[:2], first(cores[worker], *job)) for job in jobs]
+        with ThreadPoolExecutor(workers) as pool:
+            built = [time for times in pool.map(lane, range(workers)) for time in times]
+        loaded = [(*case, first(cores[0], *case, repeat)) for case in cases for repeat in range(3)]
+    for kind, times in (("built", built), ("from disk", loaded)):
+        for case in cases:
+            mine = sorted(time[2] for time in times if time[:2] == case)
+            name = f"D{case[0]} {'causal' if case[1] else 'full'} {kind}, one core"
+            ROWS.append(dict(group="first", name=name, unit="ms", attile=mine[len(mine) // 2]))
+            print(f"first    {name:44} {mine[len(mine) // 2]:8.1f} ms", flush=True)
+
+
+EMPTY = b""".version 7.0
+.target sm_80
+.address_size 64
+.visible .entry empty(.param .align 8 .b8 a[184]) { ret; }
+"""
+
+
+def bare_launch():
+    """A launch of an empty kernel by the driver, as ctypes calls it."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    module, function, block = ctypes.c_void_p(), ctypes.c_void_p(), (ctypes.c_byte * 184)()
+    assert driver.cuModuleLoadData(ctypes.byref(module), EMPTY) == 0
+    assert driver.cuModuleGetFunction(ctypes.byref(function), module, b"empty") == 0
+    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(block))
+    launch = driver.cuLaunchKernel
+    launch.argtypes = [ctypes.c_void_p] + [ctypes.c_uint] * 7 + [ctypes.c_void_p] * 3
+    return lambda _keep=block: launch(function, 8, 1, 1, 128, 1, 1, 0, None, parameters, None)
 
 
 def host_time(attile):
-    """Host microseconds of a call, and of an empty launch of the driver through PyTorch's cheapest kernel."""
+    """Host microseconds of a call, of a bare launch and of PyTorch's cheapest, in turn."""
     q = torch.randn(1, 8, 64, 64, device="cuda", dtype=torch.bfloat16)
     o = torch.empty_like(q)
-    call = attile.attention(device=0).bind(q=q, k=q, v=q, o=o)
     one = torch.zeros(1, device="cuda")
-    for name, what in (("attile through ctypes", call), ("torch add_", lambda: one.add_(1))):
-        what(), torch.cuda.synchronize()
-        times = []
-        for _ in range(20):
+    calls = {"attile through ctypes": attile.attention(device=0).bind(q=q, k=q, v=q, o=o),
+             "cuLaunchKernel through ctypes": bare_launch(), "torch add_": lambda: one.add_(1)}
+    times = {name: [] for name in calls}
+    for repeat in range(22):
+        for name, call in calls.items():
             begin = time.perf_counter()
             for _ in range(50):
-                what()
-            times.append((time.perf_counter() - begin) / 50 * 1e6)
+                call()
+            times[name].append((time.perf_counter() - begin) / 50 * 1e6)
             torch.cuda.synchronize()
-        median = sorted(times)[10]
+    for name, all_times in times.items():
+        median = sorted(all_times[2:])[10]
         ROWS.append(dict(group="host", name=name, unit="us", attile=median))
         print(f"host     {name:44} {median:8.2f} us a call", flush=True)
 

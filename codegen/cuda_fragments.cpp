@@ -105,7 +105,7 @@ class Fragments : public Form {
       return;
     }
     declare(op.dst);
-    assign(op.dst, op.expr);
+    if (axis != Axis::stream || !weights(op)) assign(op.dst, op.expr);
   }
 
   void mask(const ir::Mask& op) override {
@@ -216,6 +216,25 @@ class Fragments : public Form {
   };
 
   static std::string number(std::int64_t n) { return fmt::format("{}", n); }
+
+  // exp((scores − reference of the row) · scale) of 16-bit operands, whose products are no more exact than one fused
+  // operation; false: something else.
+  bool weights(const ir::Map& op) {
+    if (op.expr->op != Op::exp || operands_.front().type == "float") return false;
+    Expr distance = op.expr->args[0];
+    std::string factor = "log2e";
+    if (distance->op == Op::mul && distance->args[1]->op == Op::scalar) {
+      factor = expr_.real(distance->args[1]) + " * log2e";
+      distance = distance->args[0];
+    }
+    if (distance->op != Op::sub) return false;
+    const auto is = [&](const Expr& e, Axis axis) { return e->op == Op::variable && decl(frame_.kernel.find(e->name)).axis == axis; };
+    const Expr &score = distance->args[0], &reference = distance->args[1];
+    if (!is(score, Axis::stream) || !is(reference, Axis::row)) return false;
+    frame_.out.line("exp2_distance($p, $s, $reference, $factor);",
+                    {{"p", name(op.dst)}, {"s", name(frame_.kernel.find(score->name))}, {"reference", name(frame_.kernel.find(reference->name))}, {"factor", factor}});
+    return true;
+  }
 
   void lay_out() {
     std::int64_t at = 0;

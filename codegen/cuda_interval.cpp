@@ -189,7 +189,7 @@ Interval IntervalText::element_interval(const Node& n) {
       at.push_back(fmt::format("({} ? 0 : {})", bad, index));
     }
   }
-  const std::string found = expr_.named(fmt::format("{}({} + {}, {}, {} - {} + 1)", region_.alike ? "scan_together" : "scan", frame_.args.data(n.name),
+  const std::string found = expr_.named(fmt::format("{}{} + {}, {}, {} - {} + 1)", region_.alike ? "scan_together(" : "scan(" + region_.early + ", ", frame_.args.data(n.name),
                                                     frame_.offset(n.name, at), frame_.args.stride(n.name, varying), to, from));
   const std::string beyond = expr_.named(outside), value = constant_text(n.value, Kind::integer);
   return {fmt::format("({0} ? min_({1}.low, {2}) : {1}.low)", beyond, found, fmt::format("static_cast<i64>({})", value)),

@@ -21,7 +21,8 @@ struct Interval {
 // task. `alike`: they are the same in all lanes of a warp, which then share the work of scanning a tensor.
 struct Region {
   std::string row, rows, position, positions;
-  bool alike = true;
+  bool alike = true;                // all lanes ask about the same one
+  std::string early = "Yes{}";      // otherwise: are registers free for many looks at a time?
 };
 
 class IntervalText {

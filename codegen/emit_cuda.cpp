@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "codegen/cuda_form.h"
+#include "codegen/cuda_tiles.h"
 #include "codegen/walk.h"
 #include "dsl/error.h"
 
@@ -17,16 +18,17 @@ std::string number(std::int64_t n) { return fmt::format("{}", n); }
 
 class Emitter {
  public:
-  Emitter(const ir::Kernel& kernel, const ir::Context& context, bool split)
-      : frame_(kernel, context, split), out_(frame_.out),
+  Emitter(const ir::LoweredKernel& lowered, const ir::Context& context)
+      : role_(lowered.role), frame_(lowered.kernel, context, lowered.role == ir::Role::partial), out_(frame_.out),
         form_(context.schedule.lanes == Lanes::fragments ? make_fragments(frame_) : make_lanes(frame_)),
-        intervals_(frame_, form_->expr()) {
+        intervals_(frame_, form_->expr()), tiles_(frame_, *form_, intervals_) {
     form_->set_predicate(context.algorithm.visible);
   }
 
   EmittedKernel run() {
     EmittedKernel result;
     result.name = identifier(frame_.kernel.name);
+    meet_other_kernel(result);
     locate_task();
     form_->begin_task();
     block(frame_.kernel.body);
@@ -44,6 +46,14 @@ class Emitter {
   }
 
  private:
+  // The merge reads what the partial kernel wrote, and should be there when that ends.
+  void meet_other_kernel(EmittedKernel& result) {
+    if (!frame_.context.target.dependent_launch) return;
+    if (role_ == ir::Role::partial) out_.line("griddepcontrol_launch_dependents();");
+    if (role_ != ir::Role::merge) return;
+    out_.line("griddepcontrol_wait();");
+    result.follows_early = true;
+  }
   std::string head() const {
     const bool fragments = frame_.schedule().lanes == Lanes::fragments;
     return fmt::format("// {} | {}\n// {}\n", frame_.kernel.name, to_string(frame_.context.problem), to_string(frame_.schedule())) +
@@ -161,12 +171,12 @@ class Emitter {
   }
 
   // Hidden positions are multiplied by 0 first. Where their values are no numbers, a sum is NaN at the end, and the task
-  // starts again with `guarded`, which passes over them: so the usual case pays nothing.
+  // starts again `guarded`, passing over them. That is another copy of the loop, so that the usual one gives it no register.
   void fill(const ir::Fill& op) {
     if (!filling_ && guards(frame_.kernel.body)) {
       for (const ir::Stmt& s : frame_.kernel.body)
         if (const auto* other = std::get_if<ir::Fill>(&s.node)) form_->declare(other->dst);
-      out_.line("for (bool guarded = false;; guarded = true) {");
+      out_.line("const auto sweep = [&](auto guarded) __attribute__((always_inline)) {");
       guards_ = true;
     }
     filling_ = true;
@@ -175,7 +185,7 @@ class Emitter {
   bool guards(const ir::Block& body) const {
     if (frame_.schedule().lanes != Lanes::fragments) return false;   // a form that passes over hidden positions anyway
     for (const ir::Stmt& s : body) {
-      if (const auto* v = std::get_if<ir::Visibility>(&s.node); v && !v->guarded.empty() && !always_possible(v->predicate)) return true;
+      if (const auto* v = std::get_if<ir::Visibility>(&s.node); v && !v->guarded.empty() && !is_bound_only(v->predicate, frame_.algorithm())) return true;
       for (const ir::Block* inner : ir::blocks_of(s))
         if (guards(*inner)) return true;
     }
@@ -186,8 +196,9 @@ class Emitter {
     std::string bad = "false";
     for (const ir::Value v : op.carry)
       if (frame_.kernel[v].axis == ir::Axis::feature && frame_.kernel[v].space == ir::Space::panel) bad = either(bad, form_->has_nan(v));
-    out_.line("if (guarded || !__syncthreads_or($bad)) break;", {{"bad", bad}});
-    out_.line("}");
+    out_.line("};");
+    out_.line("sweep(No{});");
+    out_.line("if (__syncthreads_or($bad)) sweep(Yes{});", {{"bad", bad}});
   }
 
   void advance(const ir::Advance& op) {
@@ -199,97 +210,41 @@ class Emitter {
     out_.line("}");
   }
 
-  int ahead() const { return frame_.schedule().lanes == Lanes::fragments ? frame_.schedule().stages - 1 : 0; }
-  std::string tile_name(int n) const { return n == 0 ? "tile" : n == ahead() ? "coming" : fmt::format("tile{}", n); }
-
-  // Which tiles there are, and the names of the current one and of those on their way.
-  void start_walk(const ir::Loop& loop) {
-    const std::string keys = number(frame_.schedule().tile_keys);
-    out_.line("const i32 all_tiles = (position_length + $less) / $keys;", {{"less", number(frame_.schedule().tile_keys - 1)}, {"keys", keys}});
-    if (frame_.split) {
-      out_.line("const i32 part_tiles = (all_tiles + static_cast<i32>($parts) - 1) / static_cast<i32>($parts);", {{"parts", frame_.args.size("parts")}});
-      out_.line("i32 first_tile = min_(part * part_tiles, all_tiles), end_tile = min_(first_tile + part_tiles, all_tiles);");
-    } else {
-      out_.line("i32 first_tile = 0, end_tile = all_tiles;");
-    }
-    const bool some_hidden = !loop.skip_unless.empty() && !always_possible(loop.skip_unless);
-    scans_ = some_hidden && intervals_.scans(loop.skip_unless);
-    skips_ = some_hidden && !is_range(loop.skip_unless);
-    if (some_hidden) {
-      Region region = form_->task_region();
-      intervals_.hoist(loop.skip_unless, region);
-      out_.line("const auto seen = [&](i32 t) {");
-      out_.line("const i32 position = t * $keys;", {{"keys", keys}});
-      region.alike = false;
-      const Truth truth = intervals_.truth(loop.skip_unless, region);
-      const std::string some = fmt::format("{} ? 1u : 0u", truth.possible);
-      out_.line("return $answer;", {{"answer", scans_ ? fmt::format("!{} ? 0u : {} ? 3u : 1u", truth.possible, truth.certain) : some}});
-      out_.line("};");
-      out_.line(skips_ ? "TileWalk walk{first_tile, end_tile};" : "narrow(first_tile, end_tile, seen);");
-    }
-    for (int n = 0; n < ahead(); ++n) out_.line("i32 $tile = end_tile;", {{"tile", tile_name(n)}});
-    if (scans_)
-      for (int n = 0; n < ahead(); ++n) out_.line("bool $tile_all = false;", {{"tile_all", tile_name(n) + "_all"}});
-    out_.line("i32 $tile = $first;", {{"tile", tile_name(ahead())}, {"first", skips_ ? "walk.next(seen)" : "first_tile"}});
-  }
-  // Are the tiles in which a row tile sees something neighbours? Comparisons that are linear in the position say so.
-  bool is_range(const Expr& e) const {
-    const Dim& streamed = frame_.algorithm().streamed;
-    if (!has_free_dim(e, streamed) && !has_free_dim(e, frame_.algorithm().parallel)) return true;
-    if (e->op == Op::logical_and) return is_range(e->args[0]) && is_range(e->args[1]);
-    if (e->op != Op::less && e->op != Op::less_equal && e->op != Op::equal) return false;
-    return e->args[0]->kind == Kind::integer && e->args[1]->kind == Kind::integer && coefficient(e->args[0], streamed) && coefficient(e->args[1], streamed);
-  }
-  // Does the predicate only say that a position is one?
-  bool always_possible(const Expr& predicate) const {
-    const Dim& streamed = frame_.algorithm().streamed;
-    return predicate->op == Op::less && predicate->args[0]->op == Op::index && predicate->args[0]->dim == streamed &&
-           predicate->args[1]->op == Op::length && predicate->args[1]->dim == streamed;
-  }
-
   void key_tiles(const ir::Loop& op) {
-    start_walk(op);
+    tiles_.start(op);
     hoist_for_panels(op);
     for (const ir::Stmt& s : op.body)
       if (const auto* prefetch = std::get_if<ir::Prefetch>(&s.node)) copies_.push_back(*prefetch);
     first_copies();
     form_->begin_stream();
-    out_.line(ahead() > 0 ? "for (i32 slot = 0; tile < end_tile;) {" : "while (tile < end_tile) {");
+    out_.line(tiles_.ahead() > 0 ? "for (i32 slot = 0; tile < end_tile;) {" : "while (tile < end_tile) {");
     form_->enter();
     out_.line("const i32 position = tile * $keys;", {{"keys", number(frame_.schedule().tile_keys)}});
     block(op.body);
     form_->leave();
-    next_tiles();
-    if (ahead() > 0) out_.line("slot = slot + 1 < $n ? slot + 1 : 0;", {{"n", number(frame_.schedule().stages)}});
+    tiles_.next();
+    if (tiles_.ahead() > 0) out_.line("slot = slot + 1 < $n ? slot + 1 : 0;", {{"n", number(frame_.schedule().stages)}});
     out_.line("}");
     end_guard(op);
     form_->end_stream(op);
   }
 
   void first_copies() {
-    if (ahead() == 0) return;
+    if (tiles_.ahead() == 0) return;
     out_.line("#pragma unroll 1");
-    out_.line("for (i32 place = 0; place < $n; ++place) {", {{"n", number(ahead())}});
+    out_.line("for (i32 place = 0; place < $n; ++place) {", {{"n", number(tiles_.ahead())}});
     for (const ir::Prefetch& p : copies_) form_->prefetch(p);
     out_.line("cp_async_commit();");
-    next_tiles();
+    tiles_.next();
     out_.line("}");
   }
-  void next_tiles() {
-    for (int n = 0; n < ahead(); ++n) {
-      out_.line("$tile = $next;", {{"tile", tile_name(n)}, {"next", tile_name(n + 1)}});
-      if (scans_) out_.line("$tile_all = $next;", {{"tile_all", tile_name(n) + "_all"}, {"next", n + 1 == ahead() ? "walk.all" : tile_name(n + 1) + "_all"}});
-    }
-    out_.line("$tile = $next;", {{"tile", tile_name(ahead())}, {"next", skips_ ? "walk.next(seen)" : tile_name(ahead()) + " + 1"}});
-  }
-
   // Where an iteration begins the copies of a later tile: at once, or (late_copies) between its weights and its sums,
   // where the scores' registers are free.
-  bool copies_late() const { return frame_.schedule().late_copies && ahead() > 0; }
+  bool copies_late() const { return frame_.schedule().late_copies && tiles_.ahead() > 0; }
   void begin_copies() {
     out_.line("{");
-    out_.line("const i32 place = $place;", {{"place", ahead() == 0 ? "0" : fmt::format("slot > 0 ? slot - 1 : {}", frame_.schedule().stages - 1)}});
-    if (ahead() == 0) out_.line("const i32 coming = tile;");
+    out_.line("const i32 place = $place;", {{"place", tiles_.ahead() == 0 ? "0" : fmt::format("slot > 0 ? slot - 1 : {}", frame_.schedule().stages - 1)}});
+    if (tiles_.ahead() == 0) out_.line("const i32 coming = tile;");
     for (const ir::Prefetch& p : copies_) form_->prefetch(p);
     out_.line("cp_async_commit();");
     out_.line("}");
@@ -305,7 +260,7 @@ class Emitter {
   }
 
   void hoist_for_panels(const ir::Loop& op) {
-    if (scans_) return;
+    if (tiles_.scans()) return;
     for (const ir::Stmt& s : op.body)
       if (const auto* panels = std::get_if<ir::Loop>(&s.node); panels && !panels->body.empty())
         if (const auto* v = std::get_if<ir::Visibility>(&panels->body.front().node)) intervals_.hoist(v->predicate, form_->panel_region());
@@ -322,20 +277,23 @@ class Emitter {
     if (!who.empty()) out_.line("}");
   }
 
-  // The bodies of a Visibility are one, told apart by masks, and are emitted once with the masks under conditions that
-  // hold for a whole warp: another copy of the loop's body would take as long to compile as the first.
+  // The bodies of a Visibility are one, told apart by masks. Where some take guarded products it is emitted twice: for
+  // tiles that are seen whole, whose instructions then stand in one block, and for the others.
   void visibility(const ir::Visibility& op) {
     form_->begin_positions();
     // What took a look at a tensor is known for the task as a whole.
-    const Truth seen = scans_ ? Truth{"true", ahead() > 0 ? "tile_all" : "walk.all"} : intervals_.truth(op.predicate, form_->panel_region());
+    const Truth seen = tiles_.scans() ? Truth{"true", tiles_.seen_whole()} : intervals_.truth(op.predicate, form_->panel_region());
     mixed_ = negated(seen.certain);
     if (mixed_ != "true" && mixed_ != "false") mixed_ = form_->expr().named(mixed_);
     const bool may_be_hidden = seen.possible != "true";
     if (may_be_hidden) out_.line("if ($possible) {", {{"possible", seen.possible}});
     form_->enter();
-    owes_copies_ = copies_late();
-    masked_body(op.guarded.empty() ? op.masked : op.guarded);
-    late_copies();
+    const ir::Block& body = op.guarded.empty() ? op.masked : op.guarded;
+    if (guards_ && mixed_ != "true" && mixed_ != "false") {
+      two_bodies(body);
+    } else {
+      one_body(body);
+    }
     form_->leave();
     if (may_be_hidden && (!op.hidden.empty() || copies_late())) {
       out_.line("} else {");
@@ -348,15 +306,34 @@ class Emitter {
     if (may_be_hidden) out_.line("}");
   }
 
+  void two_bodies(const ir::Block& body) {
+    const auto inside = [&] {
+      form_->enter();
+      one_body(body);
+      form_->leave();
+    };
+    out_.line("if (!guarded.yes && !$mixed) {", {{"mixed", std::exchange(mixed_, "false")}});
+    guards_ = false;
+    inside();
+    out_.line("} else {");
+    guards_ = true, mixed_ = "true";
+    inside();
+    out_.line("}");
+  }
+  void one_body(const ir::Block& body) {
+    owes_copies_ = copies_late();
+    masked_body(body);
+    late_copies();
+  }
   void masked_body(const ir::Block& body) {
     const bool by_position = frame_.schedule().lanes != Lanes::fragments;   // where hidden positions are passed over anyway
     for (const ir::Stmt& s : body) {
       if (const auto* sweep = std::get_if<ir::Sweep>(&s.node)) {
         masked_body(sweep->body);
       } else if (const auto* mask = std::get_if<ir::Mask>(&s.node)) {
-        const std::string when = !mask->implied || by_position ? mixed_ : guards_ ? "guarded" : "false";
+        const std::string when = !mask->implied || by_position ? mixed_ : guards_ ? "constexpr (guarded.yes)" : "false";
         if (when == "false") continue;
-        if (when != "true") out_.line("if ($when) {", {{"when", when}});
+        if (when != "true") out_.line(when.starts_with("constexpr") ? "if $when {" : "if ($when) {", {{"when", when}});
         form_->mask(*mask);
         if (when != "true") out_.line("}");
       } else if (const auto* sum = std::get_if<ir::SumMma>(&s.node); sum && !by_position) {
@@ -369,7 +346,7 @@ class Emitter {
         }
         ir::SumMma guarded = *sum;
         guarded.guarded = true;
-        out_.line("if (guarded) {");
+        out_.line("if constexpr (guarded.yes) {");
         form_->sum(guarded);
         out_.line("} else {");
         form_->sum(plain);
@@ -380,17 +357,19 @@ class Emitter {
     }
   }
 
+  const ir::Role role_;
   Frame frame_;
   CodeWriter& out_;
   std::unique_ptr<Form> form_;
   IntervalText intervals_;
+  TileSequence tiles_;
   std::vector<ir::Prefetch> copies_;  // of one iteration
-  bool skips_ = false, scans_ = false, filling_ = false, guards_ = false, owes_copies_ = false;
+  bool filling_ = false, guards_ = false, owes_copies_ = false;
   std::string mixed_;
 };
 
 }  // namespace
 
-EmittedKernel emit_cuda(const ir::Kernel& kernel, const ir::Context& context, bool split) { return Emitter(kernel, context, split).run(); }
+EmittedKernel emit_cuda(const ir::LoweredKernel& lowered) { return Emitter(lowered, lowered.context()).run(); }
 
 }  // namespace attile

@@ -5,12 +5,12 @@
 // task, numbered along x, then y; its dynamic shared memory has `shared_bytes`.
 #pragma once
 
-#include "codegen/lower.h"
+#include "codegen/lower_program.h"
 #include "codegen/program.h"
 
 namespace attile {
 
-// `split`: the kernel sweeps one part of the stream; its outputs have a further dim `part`, innermost in the task order.
-EmittedKernel emit_cuda(const ir::Kernel& kernel, const ir::Context& context, bool split);
+// A partial kernel sweeps one part of the stream; its outputs have a further dim `part`, innermost in the task order.
+EmittedKernel emit_cuda(const ir::LoweredKernel& lowered);
 
 }  // namespace attile

@@ -26,7 +26,7 @@ Program generate(const Algorithm& a, const Problem& p, const Schedule& s, const 
   refuse_illegal(a, p, s, t);
   Program program{a, p, s, t, {}, {}};
   for (const ir::LoweredKernel& k : ir::lower_program(a, p, s, t))
-    program.kernels.push_back(t.family == TargetFamily::cuda ? emit_cuda(k.kernel, k.context(), k.role == ir::Role::partial) : k.role == ir::Role::packing ? emit_llvm_packing(k.kernel, k.context(), program.packed)
+    program.kernels.push_back(t.family == TargetFamily::cuda ? emit_cuda(k) : k.role == ir::Role::packing ? emit_llvm_packing(k.kernel, k.context(), program.packed)
                                                           : emit_llvm(k.kernel, k.context(), k.role == ir::Role::partial));
   return program;
 }

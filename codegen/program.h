@@ -54,6 +54,7 @@ struct EmittedKernel {
   std::int64_t shared_bytes = 0;      // dynamic shared memory of a block
   std::vector<std::string> positive;  // scalars that must be > 0; else the schedule without fold_scale serves
   std::vector<NearRows> near_rows;    // else the problem is `scattered`
+  bool follows_early = false;         // waits itself for the kernel before it, and may be started before that has ended
 };
 
 // Memory between a packing kernel and its reader, an argument of both named "work.<operand>": this many bytes, a

@@ -21,6 +21,8 @@ namespace attile {
 inline namespace v1 {
 namespace {
 
+constexpr int programmatic_release = 12030;  // from here on a graph takes a launch that follows early
+
 class CudaProgram : public KernelState {
  public:
   CudaProgram(Program made, double generate_ms) : KernelState(std::move(made), CallPlan::Memory::device) {
@@ -168,6 +170,7 @@ class CudaProgram : public KernelState {
     how.grid_x = static_cast<unsigned>(tasks);
     how.threads = static_cast<unsigned>(program.kernels[i].threads);
     how.stream = stream;
+    how.programmatic = program.kernels[i].follows_early && cuda_driver().version >= programmatic_release;
     loaded.kernels[i].launch(how, block.data(), block.size() * sizeof(std::uint64_t));
   }
 

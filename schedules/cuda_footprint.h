@@ -32,6 +32,8 @@ ATTILE_API CudaFootprint cuda_footprint(const Algorithm& a, const Problem& p, co
 
 // What cuda_footprint does not count: addresses, loop counters, row states, operands on their way.
 inline constexpr std::int64_t other_registers = 36;
+// Shared memory of the text itself: answers about tiles (codegen/device/visibility.cuh).
+inline constexpr std::int64_t walk_bytes = 128;
 // Registers that a thread may have when `blocks_per_sm` tasks share a multiprocessor.
 ATTILE_API std::int64_t register_limit(const Schedule& s);
 

@@ -111,7 +111,7 @@ void check_fragments(const Case& c, Reasons& reasons) {
   if (c.s.tile_keys % positions != 0)
     reasons.push_back(fmt::format("tile_keys {} is no multiple of {}, the keys of {} matrix instructions", c.s.tile_keys, positions, positions / 16));
   const CudaFootprint f = cuda_footprint(c.a, c.p, c.s);
-  if (f.shared() > c.t.shared_bytes)
+  if (f.shared() + walk_bytes > c.t.shared_bytes)
     reasons.push_back(fmt::format("a task takes {} KiB of shared memory (row operands {}, stream operands {} in {} stages), and {} has {} KiB",
                                   (f.shared() + 1023) >> 10, (f.row_operands + 1023) >> 10, (f.stream_operands + 1023) >> 10, c.s.stages, c.t.name,
                                   c.t.shared_bytes >> 10));

@@ -28,16 +28,17 @@ struct GpuRow {
   const char* name;
   int multiprocessors;
   std::int64_t shared_kib, l2_mib;  // shared memory of one task; a multiprocessor has one KiB more
+  bool dependent_launch;
 };
 // A100, RTX 30 (A10, A40), RTX 40 (L4, L40), H100 and H200, B200, RTX 50: CUDA C++ Programming Guide, table of
 // technical specifications per compute capability.
 constexpr std::array<GpuRow, 6> gpu_rows{{
-    {"sm_80", 108, 163, 40},
-    {"sm_86", 84, 99, 6},
-    {"sm_89", 128, 99, 72},
-    {"sm_90", 132, 227, 50},
-    {"sm_100", 148, 227, 126},
-    {"sm_120", 170, 99, 96},
+    {"sm_80", 108, 163, 40, false},
+    {"sm_86", 84, 99, 6, false},
+    {"sm_89", 128, 99, 72, false},
+    {"sm_90", 132, 227, 50, true},
+    {"sm_100", 148, 227, 126, true},
+    {"sm_120", 170, 99, 96, true},
 }};
 
 Target gpu_target(const GpuRow& row) {
@@ -48,6 +49,7 @@ Target gpu_target(const GpuRow& row) {
   t.shared_bytes = row.shared_kib << 10;
   t.shared_per_sm = (row.shared_kib + 1) << 10;
   t.l2_bytes = row.l2_mib << 20;
+  t.dependent_launch = row.dependent_launch;
   return t;
 }
 

@@ -26,6 +26,7 @@ struct Target {
   std::string arch;                                  // what NVRTC is asked for, e.g. "sm_90"
   int multiprocessors = 0;
   std::int64_t shared_bytes = 0, shared_per_sm = 0;  // shared memory: the most of one task, and of a multiprocessor
+  bool dependent_launch = false;                     // a kernel may start while the one before it ends
 
   bool operator==(const Target&) const = default;
 };

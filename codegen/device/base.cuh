@@ -19,6 +19,19 @@ struct f16 {
   u16 bits;
 };
 
+// sm_90 and up. Lets the blocks of the kernel after this one take what room there is once all blocks of this one have
+// called it or ended: it starts early, and waits itself.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+// Until the kernel before this one has ended and what it wrote can be read. At once where it was not started early.
+__device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+struct Yes {
+  static constexpr bool yes = true;
+};
+struct No {
+  static constexpr bool yes = false;
+};
+
 constexpr float log2e = 1.4426950408889634f, ln2 = 0.6931471805599453f;
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7F800000); }

@@ -36,6 +36,38 @@ __device__ __forceinline__ void row_sum(RowState<M>& state, const Fragment<M, N>
       }
 }
 
+// p = exp2((s − reference) · factor), factor > 0: one fused operation an element, whose rounding is that of the row's
+// reference · factor and so the same for all its elements, and too small to count up to a distance of 4096. Beyond that
+// the difference is taken first.
+template <int M, int N>
+__device__ __forceinline__ void exp2_distance(Fragment<M, N>& p, const Fragment<M, N>& s, const RowState<M>& reference, float factor) {
+  RowState<M> offset;
+  bool far = false;
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      offset.x[m][h] = reference.x[m][h] * factor;
+      far |= !(fabsf(offset.x[m][h]) <= 4096.0f);
+    }
+  p = s;
+  if (__any_sync(0xFFFFFFFFu, far)) {
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) p.x[m][n][e] -= reference.x[m][e / 2];
+    fill(offset, 0.0f);
+  }
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) p.x[m][n][e] = exp2f_(fmaf(p.x[m][n][e], factor, -offset.x[m][e / 2]));
+}
+
 template <int M>
 __device__ __forceinline__ void quad_sum(RowState<M>& state) {
 #pragma unroll

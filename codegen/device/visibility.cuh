@@ -29,6 +29,56 @@ struct TileWalk {
   }
 };
 
+// The same for answers that take a look at memory: each thread of the block asks about one tile, and all warps learn all
+// answers. All threads call it together. Before the loop, where registers are free, looks are many at a time.
+template <int threads>
+struct BlockWalk {
+  static constexpr int words = threads / 32;
+  i32 first, end;
+  i32 word = words;  // of the tiles asked about, the next 32
+  u32 found = 0, whole = 0, side = 0;
+  bool all = false;
+
+  template <class Seen>
+  __device__ __forceinline__ void start(const Seen& seen) {
+    if (first < end) ask(seen, Yes{});
+  }
+  template <class Seen>
+  __device__ __forceinline__ i32 next(const Seen& seen) {
+    while (found == 0) {
+      if (word == words) {
+        if (first >= end) return end;
+        ask(seen, No{});
+      }
+      found = answers()[side * 2 * words + word], whole = answers()[(side * 2 + 1) * words + word];
+      ++word;
+    }
+    const i32 at = __ffs(found) - 1;
+    all = whole >> at & 1;
+    found &= found - 1;
+    return first - threads + 32 * (word - 1) + at;
+  }
+
+ private:
+  // Two sides: a warp may still read one while another writes.
+  __device__ __forceinline__ static u32* answers() {
+    __shared__ u32 words_of_sides[4 * words];
+    return words_of_sides;
+  }
+  template <class Seen, class Early>
+  __device__ __forceinline__ void ask(const Seen& seen, Early early) {
+    const i32 tile = first + static_cast<i32>(threadIdx.x);
+    const u32 answer = tile < end ? seen(tile, early) : 0;
+    const u32 some = __ballot_sync(0xFFFFFFFFu, answer != 0), every = __ballot_sync(0xFFFFFFFFu, answer == 3);
+    const int own = warp();  // a shuffle of all lanes
+    side ^= 1;
+    if (lane() == 0) answers()[side * 2 * words + own] = some, answers()[(side * 2 + 1) * words + own] = every;
+    __syncthreads();
+    first += threads;
+    word = 0;
+  }
+};
+
 // Leaves out the tiles of [first, end) before the first and after the last that may be seen.
 template <class Seen>
 __device__ __forceinline__ void narrow(i32& first, i32& end, const Seen& seen) {
@@ -51,13 +101,14 @@ struct Extremes {
 };
 
 // The least and the greatest of `count` elements; of none, the greatest and the least i32. Four at a time where they are
-// neighbours, so that few waits for memory follow each other.
-__device__ __forceinline__ Extremes scan(const i32* data, i64 stride, i64 count) {
+// neighbours; early, with many on their way at once.
+template <class Early>
+__device__ __forceinline__ Extremes scan(Early, const i32* data, i64 stride, i64 count) {
   i32 low = 0x7FFFFFFF, high = -0x7FFFFFFF - 1;
   const i32 n = static_cast<i32>(count);
   i32 i = 0;
   if (stride == 1 && reinterpret_cast<u64>(data) % 16 == 0) {
-#pragma unroll 8
+#pragma unroll(Early::yes ? 16 : 1)
     for (; i + 4 <= n; i += 4) {
       const int4 x = *reinterpret_cast<const int4*>(data + i);
       low = min_(low, min_(min_(x.x, x.y), min_(x.z, x.w)));

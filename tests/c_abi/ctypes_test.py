@@ -100,7 +100,7 @@ def check_results(attile):
         ({}, {}, always, same),
         ({}, {"causal": 1, "window_left": 2}, lambda i, j: at(i) - 2 <= j <= at(i), same),
         ({}, {"softcap": 0.5}, always, lambda s, i, j: 0.5 * math.tanh(s / 0.5)),
-        ({}, {"causal": 1, "schedule": b"tile_rows: 48\ntile_keys: 16\npanel_vectors: 3\nblock: 8\n"}, lambda i, j: j <= at(i), same),
+        ({}, {"causal": 1, "schedule": b"tile_rows: 48\ntile_keys: 16\npanel_vectors: 2\nblock: 4\n"}, lambda i, j: j <= at(i), same),
         ({"doc_ids": tensor(documents, INT32, 1, keys)[0]}, {}, lambda i, j: documents[j] == documents[at(i)], same),
         ({"kv_lens": tensor(lens, INT32, 1)[0]}, {}, lambda i, j: j < 5, same),
         ({"bias": tensor(bias, FLOAT32, 1, 1, 1, keys)[0], "mask": tensor(mask, BOOLEAN, 1, 1, 1, keys)[0]}, {},

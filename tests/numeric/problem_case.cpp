@@ -208,6 +208,21 @@ bool same_selection(const std::map<std::string, EvaluatedOutput>& expected, std:
   return got >= 0 && indices[end - 1] >= 0 && close(end - 1);
 }
 
+// Rows of a top-k case whose last kept score and first dropped one differ by no more than rounding: `o` may come from
+// either. Found by asking the reference for one score more.
+std::vector<bool> rows_with_a_tie(CaseData& data, const ProblemCase& c) {
+  if (c.options.top_k == 0 || c.options.top_k == 128) return {};  // 128: no more can be asked for
+  ProblemCase wider = c;
+  wider.options.top_k = c.options.top_k + 1, wider.options.top_k_outputs = true;
+  const std::vector<double> values = evaluate(attention(wider.options), data.evaluate_inputs()).at("values").values;
+  const auto slots = static_cast<std::size_t>(wider.options.top_k);
+  const Tolerance t = tolerance(c, "values");
+  std::vector<bool> ties;
+  for (std::size_t end = slots; end <= values.size(); end += slots)
+    ties.push_back(std::fabs(values[end - 1] - values[end - 2]) <= t.absolute + t.relative * std::fabs(values[end - 2]));
+  return ties;
+}
+
 bool agrees(double got, double want, const Tolerance& t) {
   if (std::isnan(want)) return std::isnan(got);
   if (std::isinf(want) || std::isinf(got)) return got == want;
@@ -224,6 +239,7 @@ std::string run_and_compare(const ProblemCase& c) {
   problem.few_rows = false;   // the schedule is given: one kernel for every number of rows
   run_there(Kernel::get(data.algorithm(), problem, c.schedule, test_device()), arguments);
   const auto expected = evaluate(data.algorithm(), data.evaluate_inputs());
+  const std::vector<bool> ties = rows_with_a_tie(data, c);
   for (const auto& [name, want] : expected) {
     const GuardedTensor& got = data.tensor(name);
     const Tolerance t = tolerance(c, name);
@@ -232,6 +248,7 @@ std::string run_and_compare(const ProblemCase& c) {
     for (std::int64_t i = 0; i < got.count(); ++i) {
       const double g = got.get(i), w = want.values[static_cast<std::size_t>(i)];
       if (agrees(g, w, t)) continue;
+      if (name == "o" && !ties.empty() && ties[static_cast<std::size_t>(i / c.value_dim)]) continue;
       if (name == "indices" && same_selection(expected, i, got.shape()[3], g, tolerance(c, "values"))) continue;
       ++misses;
       const double error = std::isnan(g - w) ? INFINITY : std::fabs(g - w);

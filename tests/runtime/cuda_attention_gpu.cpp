@@ -1,6 +1,8 @@
 // Attention on a device as a program calls it: streams, contexts, graphs, threads, work space, odd calls.
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <thread>
 
 #include "dsl/error.h"
@@ -21,21 +23,26 @@ namespace {
 // q, k, v and o in device memory, `shift` elements off the allocation's start, and the output of the untiled reference.
 class DeviceCall {
  public:
-  DeviceCall(std::int64_t heads, std::int64_t rows, std::int64_t keys, std::int64_t d, bool causal = true, int shift = 0)
-      : heads_(heads), rows_(rows), keys_(keys), d_(d), shift_(shift) {
-    call.device = {Device::Kind::cuda, 0};
+  DeviceCall(std::int64_t heads, std::int64_t rows, std::int64_t keys, std::int64_t d, bool causal = true, int shift = 0, int device = 0)
+      : heads_(heads), rows_(rows), keys_(keys), d_(d), shift_(shift), device_(device) {
+    call.device = {Device::Kind::cuda, device};
     call.causal = causal;
     call.q = tensor(rows, 1), call.k = tensor(keys, 2), call.v = tensor(keys, 3), call.o = tensor(rows, 0);
   }
   ~DeviceCall() {
-    const CurrentContext current(0);
+    const CurrentContext current(device_);
     for (const cu::Address memory : owned_) cuda_driver().mem_free(memory);
   }
   std::vector<float> output() const { return read(call.o); }
   void forget_output() const {
-    const CurrentContext current(0);
+    const CurrentContext current(device_);
     cuda_check(cuda_driver().memset_d8_async(reinterpret_cast<cu::Address>(call.o.data), 0xFF, bytes(rows_), nullptr), "clearing");
     cuda_check(cuda_driver().ctx_synchronize(), "waiting");
+  }
+  void set(const TensorRef& t, std::int64_t head, std::int64_t row, std::int64_t column, std::uint32_t bits) const {
+    const CurrentContext current(device_);
+    const cu::Address at = reinterpret_cast<cu::Address>(t.data) + static_cast<std::size_t>((head * t.shape[2] + row) * d_ + column) * sizeof(float);
+    cuda_check(cuda_driver().memcpy_h2d(at, &bits, sizeof bits), "copying");
   }
   // The largest |error| of the output.
   double error() const {
@@ -62,7 +69,7 @@ class DeviceCall {
  private:
   std::size_t bytes(std::int64_t n) const { return static_cast<std::size_t>(heads_ * n * d_) * sizeof(float); }
   TensorRef tensor(std::int64_t n, unsigned seed) {
-    const CurrentContext current(0);
+    const CurrentContext current(device_);
     cu::Address memory = 0;
     cuda_check(cuda_driver().mem_alloc(&memory, bytes(n) + 64), "allocating");
     owned_.push_back(memory);
@@ -77,7 +84,7 @@ class DeviceCall {
     return contiguous(reinterpret_cast<void*>(start), DType::float32, {1, heads_, n, d_});
   }
   std::vector<float> read(const TensorRef& t) const {
-    const CurrentContext current(0);
+    const CurrentContext current(device_);
     std::vector<float> values(static_cast<std::size_t>(t.shape[1] * t.shape[2] * t.shape[3]));
     cuda_check(cuda_driver().ctx_synchronize(), "waiting");
     if (!values.empty()) cuda_check(cuda_driver().memcpy_d2h(values.data(), reinterpret_cast<cu::Address>(t.data), values.size() * sizeof(float)), "copying");
@@ -85,7 +92,7 @@ class DeviceCall {
   }
 
   std::int64_t heads_, rows_, keys_, d_;
-  int shift_;
+  int shift_, device_;
   std::vector<cu::Address> owned_;
 };
 
@@ -238,4 +245,50 @@ TEST_CASE("a device that is not there is an error of the caller's") {
   DeviceCall data(1, 10, 10, 16);
   data.call.device.index = 99;
   CHECK_THROWS_AS(run_attention(data.call), Error);
+}
+
+TEST_CASE("one process computes on every device at once", "[C56]") {
+  NEEDS_DEVICE;
+  const int devices = cuda_device_count();
+  if (devices < 2) ATTILE_SKIP("needs two CUDA devices; one is here");
+  std::vector<std::unique_ptr<DeviceCall>> calls;
+  for (int i = 0; i < devices; ++i) calls.push_back(std::make_unique<DeviceCall>(2, 150, 170, 64, i % 2 == 0, 0, i));
+  const cu::Context before = current_context();
+  std::vector<std::thread> threads;
+  std::atomic<int> failed = 0;
+  for (const auto& one : calls)
+    threads.emplace_back([&] {
+      try {
+        for (int repeat = 0; repeat < 20; ++repeat) run_attention(one->call);
+      } catch (const Error&) {
+        ++failed;
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(failed == 0);
+  for (int i = devices; i-- > 0;) {   // and from one thread, one device after the other
+    calls[static_cast<std::size_t>(i)]->forget_output();
+    run_attention(calls[static_cast<std::size_t>(i)]->call);
+    CHECK(current_context() == before);
+  }
+  for (const auto& one : calls) CHECK(one->error() < 1e-5);
+}
+
+TEST_CASE("a NaN reaches its rows and no other, whatever its bits, and the largest float is none") {
+  NEEDS_DEVICE;
+  for (const std::uint32_t bits : {0x7FC00000u, 0xFFC00000u, 0x7FFFFFFFu, 0xFFFFFFFFu}) {   // GPUs compute the third
+    CAPTURE(bits);
+    DeviceCall data(2, 70, 90, 64, false);
+    data.set(data.call.q, 1, 33, 5, bits);
+    run_attention(data.call);
+    const std::vector<float> o = data.output();
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < 2 * 70 * 64; ++i) wrong += std::isnan(o[static_cast<std::size_t>(i)]) != (i / 64 == 70 + 33);
+    CHECK(wrong == 0);
+  }
+  DeviceCall data(1, 40, 40, 64, false);
+  data.set(data.call.v, 0, 7, 3, 0x7F7FFFFFu);
+  data.set(data.call.q, 0, 2, 3, 0x7F7FFFFFu);
+  run_attention(data.call);
+  for (const float x : data.output()) CHECK(!std::isnan(x));
 }

@@ -11,16 +11,17 @@ namespace attile {
 // the product of the low parts is left out. The matrix unit reads the upper 19 bits of a register. Half a unit in the
 // last of them is added where a part is to be rounded: to a in its high part, so that its low part has either sign and
 // what is left out has no bias; to b in its low part, which also makes it −0 where b is an infinity or NaN and the
-// difference the NaN 0x7FFFFFFF. Infinities and NaN meet in the product of the high parts alone, as IEEE says.
+// difference the NaN 0x7FFFFFFF. Infinities and NaN, and what half a unit would make one, meet in the product of the high
+// parts alone, as IEEE says.
 __device__ __forceinline__ void step_mma_split(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
   constexpr u32 upper = 0xFFFFE000u, half = 0x1000u;
   u32 a_high[4], a_low[4], a_finite[4], b_high[2], b_low[2], b_finite[2];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const bool finite = fabsf(__uint_as_float(a[i])) < infinity();
-    a_high[i] = (a[i] + half) & upper;
-    a_finite[i] = finite ? a_high[i] : 0;
-    a_low[i] = finite ? __float_as_uint(__uint_as_float(a[i]) - __uint_as_float(a_high[i])) : 0;
+    const bool rounds = (a[i] & 0x7FFFFFFFu) < 0x7F7FF000u;
+    a_high[i] = rounds ? (a[i] + half) & upper : a[i];
+    a_finite[i] = rounds ? a_high[i] : 0;
+    a_low[i] = rounds ? __float_as_uint(__uint_as_float(a[i]) - __uint_as_float(a_high[i])) : 0;
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
