@@ -1,0 +1,63 @@
+// An array of any library as a TensorRef: PyTorch tensors by their attributes, NumPy arrays by their array interface
+// (it knows bfloat16, and read-only memory), everything else by DLPack. Nothing is copied; an Array must not outlive
+// the object it was read from.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#include "dsl/error.h"
+#include "runtime/device.h"
+#include "runtime/tensor_ref.h"
+
+namespace attile::python {
+
+namespace nb = nanobind;
+
+enum class Library : std::uint8_t { numpy, torch, other };
+
+struct Array {
+  nb::handle object;
+  TensorRef tensor;
+  Device device;
+  Library library = Library::other;
+  bool read_only = false;
+  nb::object owner;  // keeps DLPack's view alive
+};
+
+// Throws WrongType for what is no array, Error(argument) for types that Attile has none for, memory that it cannot
+// reach, and a tensor that wants a gradient while one is recorded.
+Array read_array(nb::handle object, const char* name);
+
+// "float32" and so on as the library of `like` names it; the array is new, its contents are whatever was there.
+nb::object empty_array(const Array& like, const std::int64_t* shape, int rank, DType dtype, bool shape_of_like);
+
+// A Python argument of the wrong type; becomes attile.ArgumentTypeError.
+struct WrongType : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+[[noreturn]] void refuse_type(nb::handle value, const std::string& name, const char* wanted);
+[[noreturn]] void refuse(std::string what, std::string remedy = {});
+// A scalar of NumPy's: not an array, not Python's own.
+bool is_numpy_scalar(nb::handle value);
+// What a Python exception says, without its traceback.
+std::string text_of(const nb::python_error& error);
+
+// Attributes by names that are made once.
+class Name {
+ public:
+  explicit Name(const char* text) : text_(PyUnicode_InternFromString(text)) {}
+  nb::object of(nb::handle object) const { return checked(PyObject_GetAttr(object.ptr(), text_)); }
+  nb::object call(nb::handle object) const { return nb::borrow<nb::object>(of(object))(); }
+  static nb::object checked(PyObject* result) {
+    if (!result) nb::raise_python_error();
+    return nb::steal<nb::object>(result);
+  }
+
+ private:
+  PyObject* text_;  // lives as long as the process
+};
+
+}  // namespace attile::python
