@@ -131,7 +131,7 @@ static Val decoded(Function& f, DType type, const Val& raw) {
   switch (type) {
     case DType::boolean: return f.compare("icmp ne", raw, splat_constant(Val{"0", "i8"}, lanes));
     case DType::int32: return lanes == 1 ? f.cast("sext", raw, "i64") : raw;
-    case DType::int64: return lanes == 1 ? raw : f.cast("trunc", raw, vector_of(lanes, "i32"));
+    case DType::int64: return raw;
     default: return widened(f, type, raw);
   }
 }

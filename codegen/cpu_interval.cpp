@@ -10,21 +10,28 @@ const Val yes{"true", "i1"}, no{"false", "i1"};
 // Wide enough for any index arithmetic, small enough not to overflow in it.
 const std::int64_t unbounded = std::int64_t{1} << 40;
 
-// i64 (ptr base, i64 stride, i64 n): the least value in the low half, the greatest in the high half.
-std::string scan_function(Module& m) {
-  const std::string name = "scan_i32";
+// i64 (ptr base, i64 stride, i64 n) over elements of `type`: the least value in the low half, the greatest in the high
+// half. Where one has more than 32 bits, these are the least and the greatest of 32 bits.
+std::string scan_function(Module& m, DType type) {
+  const std::string element = type == DType::int32 ? "i32" : "i64", name = "scan_" + element;
   if (!m.function_names.insert(name).second) return name;
-  Function f(m, "internal i64 @scan_i32(ptr noalias %base, i64 %stride, i64 %n) noinline");
-  const Var least = f.variable("i32"), greatest = f.variable("i32");
-  f.set(least, i32(INT32_MAX));
-  f.set(greatest, i32(INT32_MIN));
+  Function f(m, fmt::format("internal i64 @{}(ptr noalias %base, i64 %stride, i64 %n) noinline", name));
+  const auto number = [&](std::int64_t n) { return Val{fmt::format("{}", n), element}; };
+  const Var least = f.variable(element), greatest = f.variable(element);
+  f.set(least, number(INT32_MAX));
+  f.set(greatest, number(INT32_MIN));
   f.loop(i64(0), {"%n", "i64"}, 1, [&](Val i) {
-    const Val x = f.load("i32", f.gep("i32", {"%base", "ptr"}, f.mul(i, {"%stride", "i64"})), 4);
+    const Val x = f.load(element, f.gep(element, {"%base", "ptr"}, f.mul(i, {"%stride", "i64"})), element == "i32" ? 4 : 8);
     f.set(least, f.min(f.get(least), x));
     f.set(greatest, f.max(f.get(greatest), x));
   });
-  const Val low = f.cast("zext", f.get(least), "i64"), high = f.cast("zext", f.get(greatest), "i64");
-  const Val both = f.binary("or", low, f.binary("shl", high, i64(32)));
+  Val low = f.get(least), high = f.get(greatest);
+  if (element == "i64") {
+    const Val wide = f.binary("or", f.compare("icmp slt", low, i64(INT32_MIN)), f.compare("icmp sgt", high, i64(INT32_MAX)));
+    low = f.cast("trunc", f.select(wide, i64(INT32_MIN), low), "i32");
+    high = f.cast("trunc", f.select(wide, i64(INT32_MAX), high), "i32");
+  }
+  const Val both = f.binary("or", f.cast("zext", low, "i64"), f.binary("shl", f.cast("zext", high, "i64"), i64(32)));
   f.statement(fmt::format("ret i64 {}", both.name));
   f.finish_returned();
   return name;
@@ -142,7 +149,8 @@ Interval IntervalEmitter::index_interval(const Dim& dim) {
 // A tensor of integers read at one varying index: the extremes over the range of that index.
 Interval IntervalEmitter::element_interval(const Node& n) {
   const Interval unknown{i64(-unbounded), i64(unbounded)};
-  if (n.kind != Kind::integer || frame_.dtype(n.name) != DType::int32) return unknown;
+  const DType type = frame_.dtype(n.name);
+  if (n.kind != Kind::integer || (type != DType::int32 && type != DType::int64)) return unknown;
   int varying = -1;
   for (std::size_t i = 0; i < n.args.size(); ++i) {
     if (is_uniform_here(n.args[i])) continue;
@@ -171,9 +179,12 @@ Interval IntervalEmitter::element_interval(const Node& n) {
     }
   }
   const Val count = f_.max(f_.sub(f_.add(to, i64(1)), from), i64(0));
-  const Val both = f_.call("i64", scan_function(frame_.module), {frame_.address(n.name, at), frame_.args.stride(n.name, varying), count});
-  const Val least = f_.cast("sext", f_.cast("trunc", both, "i32"), "i64");
-  const Val greatest = f_.binary("ashr", both, i64(32));
+  const Val both = f_.call("i64", scan_function(frame_.module, type), {frame_.address(n.name, at), frame_.args.stride(n.name, varying), count});
+  Val least = f_.cast("sext", f_.cast("trunc", both, "i32"), "i64"), greatest = f_.binary("ashr", both, i64(32));
+  if (type == DType::int64) {
+    const Val wide = f_.binary("and", f_.compare("icmp eq", least, i64(INT32_MIN)), f_.compare("icmp eq", greatest, i64(INT32_MAX)));
+    least = f_.select(wide, unknown.low, least), greatest = f_.select(wide, unknown.high, greatest);
+  }
   const Val beyond = i64(static_cast<std::int64_t>(n.value));
   return {f_.select(outside, low_of(least, beyond), least), f_.select(outside, high_of(greatest, beyond), greatest)};
 }

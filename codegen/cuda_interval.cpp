@@ -163,7 +163,8 @@ Interval IntervalText::index_interval(const Dim& dim) const {
 
 // A tensor of integers read at one varying index: the extremes over the range of that index.
 Interval IntervalText::element_interval(const Node& n) {
-  if (n.kind != Kind::integer || frame_.dtype(n.name) != DType::int32) return unbounded;
+  const DType type = frame_.dtype(n.name);
+  if (n.kind != Kind::integer || (type != DType::int32 && type != DType::int64)) return unbounded;
   int varying = -1;
   for (std::size_t i = 0; i < n.args.size(); ++i) {
     if (is_uniform_here(n.args[i])) continue;

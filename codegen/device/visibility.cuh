@@ -100,6 +100,12 @@ struct Extremes {
   i64 low, high;
 };
 
+// What is known of values of which some have more than 32 bits: as good as nothing, and safe to calculate with.
+__device__ __forceinline__ Extremes known(i64 low, i64 high) {
+  const i64 far = 1ll << 40;
+  return low < -0x80000000ll || high > 0x7FFFFFFFll ? Extremes{-far, far} : Extremes{low, high};
+}
+
 // The least and the greatest of `count` elements; of none, the greatest and the least i32. Four at a time where they are
 // neighbours; early, with many on their way at once.
 template <class Early>
@@ -123,6 +129,18 @@ __device__ __forceinline__ Extremes scan(Early, const i32* data, i64 stride, i64
   }
   return {low, high};
 }
+template <class Early>
+__device__ __forceinline__ Extremes scan(Early, const i64* data, i64 stride, i64 count) {
+  i64 low = 0x7FFFFFFF, high = -0x7FFFFFFF - 1;
+  const i32 n = static_cast<i32>(count);
+#pragma unroll(Early::yes ? 16 : 1)
+  for (i32 i = 0; i < n; ++i) {
+    const i64 x = data[i * stride];
+    low = min_(low, x);
+    high = max_(high, x);
+  }
+  return known(low, high);
+}
 // The same by the 32 lanes of a warp, which all ask for the same.
 __device__ __forceinline__ Extremes scan_together(const i32* data, i64 stride, i64 count) {
   i32 low = 0x7FFFFFFF, high = -0x7FFFFFFF - 1;
@@ -133,6 +151,21 @@ __device__ __forceinline__ Extremes scan_together(const i32* data, i64 stride, i
     high = max_(high, x);
   }
   return {__reduce_min_sync(0xFFFFFFFFu, low), __reduce_max_sync(0xFFFFFFFFu, high)};
+}
+__device__ __forceinline__ Extremes scan_together(const i64* data, i64 stride, i64 count) {
+  i64 low = 0x7FFFFFFF, high = -0x7FFFFFFF - 1;
+#pragma unroll 1
+  for (i64 i = lane(); i < count; i += 32) {
+    const i64 x = data[i * stride];
+    low = min_(low, x);
+    high = max_(high, x);
+  }
+#pragma unroll
+  for (int other = 16; other > 0; other /= 2) {
+    low = min_(low, __shfl_xor_sync(0xFFFFFFFFu, low, other));
+    high = max_(high, __shfl_xor_sync(0xFFFFFFFFu, high, other));
+  }
+  return known(low, high);
 }
 
 // An index into packed bounds, which come from the device and may be anything: kept in [0, limit].

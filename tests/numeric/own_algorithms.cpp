@@ -88,11 +88,32 @@ TEST_CASE("a tensor read at computed indices reads as declared outside its bound
   const Tensor shift = input("shift", {batch, key}, Kind::integer), weight = input("weight", {batch, Dim{"place"}}, Kind::real, -2);
   options.score_mod = [&](const Expr& s) { return s + weight(batch, shift(batch, key) + query); };
   options.lse = true;
-  Call call(options, {.batches = 2, .heads = 2, .rows = 33, .keys = 50, .head_dim = 16});
-  call.put("shift", DType::int32, {2, 50}, {0}), call.put("weight", DType::float32, {2, 20}, {0});
-  call.fill("shift", [](std::int64_t i) { return static_cast<double>(i * 7 % 45) - 40; });
-  call.fill("weight", [](std::int64_t i) { return static_cast<double>(i % 9) / 4; });
-  CHECK(run_all(call) == "");
+  for (const DType type : {DType::int32, DType::int64}) {
+    INFO(to_string(type));
+    Call call(options, {.batches = 2, .heads = 2, .rows = 33, .keys = 50, .head_dim = 16});
+    call.put("shift", type, {2, 50}, {0}), call.put("weight", DType::float32, {2, 20}, {0});
+    call.fill("shift", [](std::int64_t i) { return static_cast<double>(i * 7 % 45) - 40; });
+    call.fill("weight", [](std::int64_t i) { return static_cast<double>(i % 9) / 4; });
+    CHECK(run_all(call) == "");
+  }
+}
+
+// Which tiles are visited depends on the extremes of the ids in them.
+TEST_CASE("ids of 64 bits hide what they should, small ones and such as no interval can hold") {
+  const Tensor id = input("id", {batch, key}, Kind::integer);
+  AttentionOptions options;
+  options.mask_mod = [&] { return id(batch, key) == id(batch, query_position()); };
+  options.lse = true;
+  const double far = 9007199254740992.0;   // 2^53
+  for (const DType type : {DType::int32, DType::int64})
+    for (const double step : {1.0, -3.0, 1e12, far}) {
+      if (type == DType::int32 && std::fabs(step) > 100) continue;
+      Call call(options, {.batches = 2, .heads = 2, .rows = 150, .keys = 150, .head_dim = 16});
+      call.put("id", type, {2, 150}, {0});
+      call.fill("id", [&](std::int64_t i) { return std::floor(static_cast<double>(i % 150) / 37) * step - (step == far ? far : 0); });
+      INFO(to_string(type) << ", " << step);
+      CHECK(run_all(call) == "");
+    }
 }
 
 TEST_CASE("a rule with one more carried sum gives output and entropy, in parts too") {
