@@ -1,0 +1,252 @@
+#include "autotune/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace attile {
+inline namespace v1 {
+namespace {
+
+// Neighbours proven and timed together, and the share of the budget after which none are begun.
+constexpr std::size_t step = 6;
+constexpr double search_share = 0.75;
+
+class Search {
+ public:
+  Search(const Space& space, TuneDevice& device, const SearchOptions& options)
+      : space_(space), device_(device), options_(options), start_(device.now()), known_(space.candidates.size()) {
+    result_.tried = options.known;
+    for (const Candidate& c : space.candidates) result_.tried.seen.insert(hash_of(c.point));
+    for (std::size_t i = 0; i < known_.size(); ++i)
+      if (const auto found = options.known.outcomes.find(to_string(space.candidates[i].point)); found != options.known.outcomes.end()) {
+        known_[i] = found->second;
+        if (found->second.seconds > 0) result_.measured.push_back({i, found->second.seconds, 0, 0, 0, 0});
+      }
+    sort();
+    if (options.yardstick) yardstick_ = space.find(*options.yardstick);
+  }
+
+  SearchResult run() {
+    compete(first_batch(), "checking");
+    const bool first_over = !stopped();
+    while (!stopped() && !out_of_time(search_share)) {
+      const std::vector<std::size_t> next = next_batch();
+      result_.exhausted = next.empty();
+      if (next.empty()) break;
+      compete(next, "neighbours");
+    }
+    finish();
+    result_.complete = first_over && !stopped();
+    return std::move(result_);
+  }
+
+ private:
+  bool stopped() const { return options_.stop && *options_.stop; }
+  bool out_of_time(double share) const { return options_.budget > 0 && device_.now() - start_ > share * options_.budget; }
+  double until() const { return options_.budget > 0 ? start_ + options_.budget : 1e300; }
+
+  void report(const char* stage) const {
+    if (!options_.progress) return;
+    SearchProgress p;
+    p.stage = stage;
+    for (const auto& outcome : known_) p.tried += outcome.has_value(), p.failed += outcome && outcome->seconds <= 0 && !outcome->fault.empty();
+    p.all = space_.candidates.size();
+    p.seconds = device_.now() - start_;
+    p.left = options_.budget > 0 ? std::max(options_.budget - p.seconds, 0.0) : 0;
+    p.best = result_.measured.empty() ? 0 : result_.measured.front().seconds;
+    options_.progress(p);
+  }
+
+  bool is_new(std::size_t i) const { return !options_.only_new || !options_.known.seen.contains(hash_of(space_.candidates[i].point)); }
+  bool untried(std::size_t i) const { return !known_[i] && is_new(i); }
+
+  // What is known as fastest competes again, as the measure of the others.
+  std::vector<std::size_t> leaders(std::size_t count) const {
+    std::vector<std::size_t> out;
+    for (const Measured& m : result_.measured)
+      if (out.size() < count) out.push_back(m.candidate);
+    return out;
+  }
+
+  std::vector<std::size_t> first_batch() {
+    std::vector<std::size_t> batch = leaders(options_.again ? options_.finalists : options_.only_new ? 1 : 2);
+    const auto add = [&](std::size_t i) {
+      if (std::find(batch.begin(), batch.end(), i) == batch.end()) batch.push_back(i);
+    };
+    if (yardstick_ && !options_.only_new && !(known_[*yardstick_] && known_[*yardstick_]->seconds <= 0)) add(*yardstick_);
+    if (options_.again && !batch.empty()) return batch;
+    std::size_t count = 0;
+    for (const std::size_t i : space_.ranked())
+      if (untried(i) && count < options_.first) add(i), ++count;
+    return batch;
+  }
+
+  std::vector<std::size_t> next_batch() const {
+    std::vector<std::size_t> next;
+    if (options_.again) return next;
+    const auto by_rank = [&](std::size_t a, std::size_t b) { return space_.candidates[a].rank < space_.candidates[b].rank; };
+    for (const std::size_t leader : leaders(2)) {
+      std::vector<std::size_t> near = neighbours(space_, leader);
+      std::sort(near.begin(), near.end(), by_rank);
+      for (const std::size_t i : near)
+        if (untried(i) && next.size() < step && std::find(next.begin(), next.end(), i) == next.end()) next.push_back(i);
+    }
+    // New ones, and with an endless budget all, are tried wherever they stand.
+    if (next.empty() && (options_.only_new || options_.budget <= 0))
+      for (const std::size_t i : space_.ranked())
+        if (untried(i) && next.size() < step) next.push_back(i);
+    if (!next.empty() && !result_.measured.empty()) next.insert(next.begin(), result_.measured.front().candidate);
+    return next;
+  }
+
+  std::vector<std::size_t> proven(const std::vector<std::size_t>& batch) {
+    std::vector<Point> points;
+    for (const std::size_t i : batch) points.push_back(space_.candidates[i].point);
+    const std::vector<Proof> proofs = device_.prove(points, until());
+    std::vector<std::size_t> good;
+    for (std::size_t k = 0; k < batch.size(); ++k) {
+      if (!proofs[k].begun) continue;
+      if (proofs[k].fault.empty())
+        good.push_back(batch[k]), ready_.insert(batch[k]);
+      else
+        fail(batch[k], proofs[k].fault);
+    }
+    return good;
+  }
+
+  void fail(std::size_t i, const std::string& fault) {
+    known_[i] = Outcome{0, fault};
+    if (ready_.erase(i)) device_.release(space_.candidates[i].point);
+    std::erase_if(result_.measured, [&](const Measured& m) { return m.candidate == i; });
+    remember(i);
+  }
+  void remember(std::size_t i) { result_.tried.outcomes[to_string(space_.candidates[i].point)] = *known_[i]; }
+
+  void compete(const std::vector<std::size_t>& batch, const char* stage) {
+    report(stage);
+    const std::vector<std::size_t> good = proven(batch);
+    report("timing");
+    time(good, 7, options_.cache, true);
+    std::erase_if(ready_, [&](std::size_t i) {
+      if (among_leaders(i)) return false;
+      device_.release(space_.candidates[i].point);
+      return true;
+    });
+    if (options_.keep) options_.keep(result_.tried);
+    report(stage);
+  }
+  bool among_leaders(std::size_t i) const {
+    const std::vector<std::size_t> best = leaders(options_.finalists);
+    return (yardstick_ && i == *yardstick_) || std::find(best.begin(), best.end(), i) != best.end();
+  }
+
+  // Times a group together and, with `ranks`, takes the outcome over, on the scale that the known leader sets.
+  std::vector<Entrant> time(const std::vector<std::size_t>& group, int rounds, CacheState cache, bool ranks) {
+    std::vector<Entrant> entrants;
+    for (const std::size_t i : group) entrants.push_back({space_.candidates[i].point, {}, {}, false});
+    ContestRules rules;
+    rules.rounds = rounds;
+    rules.cache = cache;
+    contest(device_, entrants, rules, [&] { return stopped() || out_of_time(1); }, probes_);
+    double scale = 1;
+    if (ranks && !result_.measured.empty() && result_.measured.front().samples > 0)
+      for (std::size_t k = 0; k < group.size(); ++k)
+        if (group[k] == result_.measured.front().candidate && !entrants[k].samples.empty()) scale = result_.measured.front().seconds / entrants[k].centre();
+    for (std::size_t k = 0; k < group.size(); ++k) {
+      if (!entrants[k].fault.empty()) fail(group[k], entrants[k].fault);
+      else if (ranks && !entrants[k].samples.empty()) take(group[k], entrants[k], scale);
+    }
+    sort();
+    return entrants;
+  }
+
+  void take(std::size_t i, const Entrant& e, double scale) {
+    const bool fresh = !known_[i];
+    result_.timed += fresh;
+    std::erase_if(result_.measured, [&](const Measured& m) { return m.candidate == i; });
+    result_.measured.push_back({i, e.centre() * scale, spread_of(e.samples), 0, 0, e.samples.size()});
+    known_[i] = Outcome{e.centre() * scale, ""};
+    remember(i);
+  }
+
+  void sort() {
+    std::stable_sort(result_.measured.begin(), result_.measured.end(), [](const Measured& a, const Measured& b) {
+      return a.seconds != b.seconds ? a.seconds < b.seconds : a.candidate < b.candidate;
+    });
+  }
+
+  // The last few once more, with the default; results of earlier runs are no match for what was measured now.
+  void finish() {
+    std::erase_if(result_.measured, [](const Measured& m) { return m.samples == 0; });
+    std::vector<std::size_t> last = leaders(options_.finalists);
+    if (yardstick_ && known_[*yardstick_] && known_[*yardstick_]->seconds > 0 && std::find(last.begin(), last.end(), *yardstick_) == last.end() &&
+        std::any_of(result_.measured.begin(), result_.measured.end(), [&](const Measured& m) { return m.candidate == *yardstick_; }))
+      last.push_back(*yardstick_);
+    report("finalists");
+    if (last.size() > 1) time(last, 9, options_.cache, true);
+    for (Measured& m : result_.measured)
+      (options_.cache == CacheState::warm ? m.warm : m.cold) = std::find(last.begin(), last.end(), m.candidate) == last.end() ? 0 : m.seconds;
+    measure_other_state(last);
+    choose(last);
+    judge_noise();
+    for (const std::size_t i : ready_) device_.release(space_.candidates[i].point);
+    if (options_.keep) options_.keep(result_.tried);
+  }
+
+  void measure_other_state(const std::vector<std::size_t>& last) {
+    if (stopped() || out_of_time(1)) return;
+    const CacheState other = options_.cache == CacheState::warm ? CacheState::cold : CacheState::warm;
+    const std::vector<Entrant> entrants = time(last, 3, other, false);
+    for (std::size_t k = 0; k < last.size(); ++k)
+      for (Measured& m : result_.measured)
+        if (m.candidate == last[k] && !entrants[k].samples.empty()) (other == CacheState::cold ? m.cold : m.warm) = entrants[k].centre();
+  }
+
+  void choose(const std::vector<std::size_t>& last) {
+    if (result_.measured.empty()) return;
+    const Measured best = result_.measured.front();
+    const double noise = std::clamp(best.spread, least_noise, most_noise);
+    std::size_t winner = best.candidate;
+    for (const Measured& m : result_.measured) {
+      const bool finalist = std::find(last.begin(), last.end(), m.candidate) != last.end();
+      if (!finalist || m.seconds > best.seconds * (1 + noise)) continue;
+      const bool is_default = yardstick_ && m.candidate == *yardstick_, has_default = yardstick_ && winner == *yardstick_;
+      if (is_default || (!has_default && m.candidate < winner)) winner = m.candidate;
+    }
+    result_.winner = winner;
+    for (const Measured& m : result_.measured)
+      if (yardstick_ && m.candidate == *yardstick_) result_.yardstick_seconds = m.seconds;
+  }
+
+  void judge_noise() {
+    if (probes_.size() < 3) return;
+    std::sort(probes_.begin(), probes_.end());
+    const double spread = probes_[probes_.size() * 3 / 4] / std::max(probes_.front(), 1e-12) - 1;
+    double of_winner = 0;
+    for (const Measured& m : result_.measured)
+      if (m.candidate == result_.winner) of_winner = m.spread;
+    result_.noisy = spread > probe_noise || of_winner > 2 * probe_noise;
+    if (result_.noisy)
+      result_.noise = fmt::format("work that is always the same took times {:.0f}% apart and the winner's samples lie {:.0f}% apart: something else uses the device, or its clock changes",
+                                  100 * spread, 100 * of_winner);
+  }
+
+  const Space& space_;
+  TuneDevice& device_;
+  const SearchOptions& options_;
+  const double start_;
+  std::vector<std::optional<Outcome>> known_;  // by candidate
+  std::optional<std::size_t> yardstick_;
+  std::set<std::size_t> ready_;  // proven, and not released
+  std::vector<double> probes_;
+  SearchResult result_;
+};
+
+}  // namespace
+
+SearchResult search(const Space& space, TuneDevice& device, const SearchOptions& options) { return Search(space, device, options).run(); }
+
+}  // namespace v1
+}  // namespace attile
