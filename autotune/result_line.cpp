@@ -54,6 +54,7 @@ void read_field(const YamlReader& reader, const std::string& name, const YAML::N
   else if (name == "shape") read_shape(reader, node, r);
   else if (name == "machine") r.machine = reader.scalar(node, name);
   else if (name == "versions") r.versions = reader.scalar(node, name);
+  else if (name == "match") r.match = read_point(reader, node, where);
   else if (name == "winner") r.winner = read_point(reader, node, where);
   else if (name == "next") for (const YAML::Node& each : reader.sequence(node, name)) r.next.push_back(read_point(reader, each, where));
   else if (name == "seconds") r.seconds = reader.number(node, name);
@@ -75,6 +76,7 @@ std::string result_line(const TuneResult& r) {
   std::string line = fmt::format("- {{algorithm: {}, problem: {}, bucket: [{}, {}, {}]", quoted(r.bucket.algorithm), quoted(r.bucket.problem),
                                  r.bucket.rows_log2, r.bucket.keys_log2, r.bucket.fill_log2);
   line += fmt::format(", machine: {}, versions: {}", quoted(r.machine), quoted(r.versions));
+  line += fmt::format(", match: {}", quoted(to_string(r.match)));
   line += fmt::format(", winner: {}, next: [{}], seconds: {}, default_seconds: {}, spread: {}, gflops: {}", quoted(to_string(r.winner)), next,
                       r.seconds, r.default_seconds, r.spread, r.gflops);
   const CallShape& s = r.shape;

@@ -24,6 +24,7 @@ struct TuneResult {
   CallShape shape;            // that was measured
   std::string machine;        // Machine::text and versions
   std::string versions;
+  Point match;                // what a schedule file says of such problems: dtype, head_dim, rows, masked, grouped
   Point winner;
   std::vector<Point> next;    // those after it, for when it does not fit or fails
   double seconds = 0;         // of the winner

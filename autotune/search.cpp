@@ -9,9 +9,15 @@ namespace attile {
 inline namespace v1 {
 namespace {
 
-// Neighbours proven and timed together, and the share of the budget after which none are begun.
+// Candidates proven and timed together after the first, and the share of the budget after which none are begun.
 constexpr std::size_t step = 6;
 constexpr double search_share = 0.75;
+// Where no neighbour is left: rounds of further candidates by rank without a new leader, and how much slower than the model's
+// first one such a candidate may be expected to be.
+constexpr int barren_rounds = 2;
+constexpr double worth_trying = 1.35;
+// A machine that became faster or slower by more than this between two contests is allowed for.
+constexpr double least_drift = 0.05;
 
 class Search {
  public:
@@ -35,7 +41,9 @@ class Search {
       const std::vector<std::size_t> next = next_batch();
       result_.exhausted = next.empty();
       if (next.empty()) break;
-      compete(next, "neighbours");
+      const std::size_t leader = leaders(1).empty() ? space_.candidates.size() : leaders(1).front();
+      compete(next, "searching");
+      barren_ = !leaders(1).empty() && leaders(1).front() == leader ? barren_ + 1 : 0;
     }
     finish();
     result_.complete = first_over && !stopped();
@@ -94,10 +102,17 @@ class Search {
         if (untried(i) && next.size() < step && std::find(next.begin(), next.end(), i) == next.end()) next.push_back(i);
     }
     // New ones, and with an endless budget all, are tried wherever they stand.
-    if (next.empty() && (options_.only_new || options_.budget <= 0))
-      for (const std::size_t i : space_.ranked())
-        if (untried(i) && next.size() < step) next.push_back(i);
-    if (!next.empty() && !result_.measured.empty()) next.insert(next.begin(), result_.measured.front().candidate);
+    const bool all = options_.only_new || options_.budget <= 0;
+    if (next.empty() && (all || barren_ < barren_rounds)) {
+      const std::vector<std::size_t> ranked = space_.ranked();
+      for (const std::size_t i : ranked) {
+        const bool worth = all || space_.candidates[i].predicted <= worth_trying * space_.candidates[ranked.front()].predicted;
+        if (worth && untried(i) && next.size() < step) next.push_back(i);
+      }
+    }
+    if (next.empty()) return next;
+    if (anchor_) next.insert(next.begin(), *anchor_);
+    if (const std::vector<std::size_t> best = leaders(1); !best.empty() && best.front() != anchor_) next.insert(next.begin(), best.front());
     return next;
   }
 
@@ -139,10 +154,24 @@ class Search {
   }
   bool among_leaders(std::size_t i) const {
     const std::vector<std::size_t> best = leaders(options_.finalists);
-    return (yardstick_ && i == *yardstick_) || std::find(best.begin(), best.end(), i) != best.end();
+    return i == yardstick_ || i == anchor_ || std::find(best.begin(), best.end(), i) != best.end();
   }
 
-  // Times a group together and, with `ranks`, takes the outcome over, on the scale that the known leader sets.
+  // How much faster the machine was when the anchor was first timed. One candidate is the measure for the whole search: leaders
+  // are those that were lucky too, and would make every contest look slower than the last.
+  double drift(const std::vector<std::size_t>& group, const std::vector<Entrant>& entrants) const {
+    for (std::size_t k = 0; k < group.size(); ++k)
+      if (anchor_ == group[k] && !entrants[k].samples.empty())
+        if (const double scale = anchor_seconds_ / entrants[k].centre(); scale < 1 - least_drift || scale > 1 + least_drift) return scale;
+    return 1;
+  }
+  void drop_anchor() {
+    if (anchor_) return;
+    for (const Measured& m : result_.measured)
+      if (m.samples > 0 && (!anchor_ || (yardstick_ && m.candidate == *yardstick_))) anchor_ = m.candidate, anchor_seconds_ = m.seconds;
+  }
+
+  // Times a group together and, with `ranks`, takes the outcome over, on the scale of the first contest.
   std::vector<Entrant> time(const std::vector<std::size_t>& group, int rounds, CacheState cache, bool ranks) {
     std::vector<Entrant> entrants;
     for (const std::size_t i : group) entrants.push_back({space_.candidates[i].point, {}, {}, false});
@@ -150,15 +179,13 @@ class Search {
     rules.rounds = rounds;
     rules.cache = cache;
     contest(device_, entrants, rules, [&] { return stopped() || out_of_time(1); }, probes_);
-    double scale = 1;
-    if (ranks && !result_.measured.empty() && result_.measured.front().samples > 0)
-      for (std::size_t k = 0; k < group.size(); ++k)
-        if (group[k] == result_.measured.front().candidate && !entrants[k].samples.empty()) scale = result_.measured.front().seconds / entrants[k].centre();
+    const double scale = ranks ? drift(group, entrants) : 1;
     for (std::size_t k = 0; k < group.size(); ++k) {
       if (!entrants[k].fault.empty()) fail(group[k], entrants[k].fault);
       else if (ranks && !entrants[k].samples.empty()) take(group[k], entrants[k], scale);
     }
     sort();
+    drop_anchor();
     return entrants;
   }
 
@@ -181,11 +208,13 @@ class Search {
   void finish() {
     std::erase_if(result_.measured, [](const Measured& m) { return m.samples == 0; });
     std::vector<std::size_t> last = leaders(options_.finalists);
+    anchor_.reset();  // the finalists' times are those of now
     if (yardstick_ && known_[*yardstick_] && known_[*yardstick_]->seconds > 0 && std::find(last.begin(), last.end(), *yardstick_) == last.end() &&
         std::any_of(result_.measured.begin(), result_.measured.end(), [&](const Measured& m) { return m.candidate == *yardstick_; }))
       last.push_back(*yardstick_);
     report("finalists");
-    if (last.size() > 1) time(last, 9, options_.cache, true);
+    last = proven(last);
+    if (last.size() > 1) time_finals(last);
     for (Measured& m : result_.measured)
       (options_.cache == CacheState::warm ? m.warm : m.cold) = std::find(last.begin(), last.end(), m.candidate) == last.end() ? 0 : m.seconds;
     measure_other_state(last);
@@ -193,6 +222,21 @@ class Search {
     judge_noise();
     for (const std::size_t i : ready_) device_.release(space_.candidates[i].point);
     if (options_.keep) options_.keep(result_.tried);
+  }
+
+  // The others' times are brought to the finalists' present, so that one list can hold both.
+  void time_finals(const std::vector<std::size_t>& last) {
+    const std::vector<Measured> before = result_.measured;
+    time(last, 9, options_.cache, true);
+    std::vector<double> ratios;
+    for (const Measured& m : result_.measured)
+      for (const Measured& b : before)
+        if (b.candidate == m.candidate && std::find(last.begin(), last.end(), m.candidate) != last.end()) ratios.push_back(m.seconds / b.seconds);
+    if (ratios.empty()) return;
+    std::nth_element(ratios.begin(), ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2), ratios.end());
+    for (Measured& m : result_.measured)
+      if (std::find(last.begin(), last.end(), m.candidate) == last.end()) m.seconds *= ratios[ratios.size() / 2];
+    sort();
   }
 
   void measure_other_state(const std::vector<std::size_t>& last) {
@@ -205,13 +249,14 @@ class Search {
   }
 
   void choose(const std::vector<std::size_t>& last) {
-    if (result_.measured.empty()) return;
-    const Measured best = result_.measured.front();
+    const auto is_last = [&](const Measured& m) { return std::find(last.begin(), last.end(), m.candidate) != last.end(); };
+    const auto first = std::find_if(result_.measured.begin(), result_.measured.end(), is_last);
+    if (first == result_.measured.end()) return;
+    const Measured best = *first;
     const double noise = std::clamp(best.spread, least_noise, most_noise);
     std::size_t winner = best.candidate;
     for (const Measured& m : result_.measured) {
-      const bool finalist = std::find(last.begin(), last.end(), m.candidate) != last.end();
-      if (!finalist || m.seconds > best.seconds * (1 + noise)) continue;
+      if (!is_last(m) || m.seconds > best.seconds * (1 + noise)) continue;
       const bool is_default = yardstick_ && m.candidate == *yardstick_, has_default = yardstick_ && winner == *yardstick_;
       if (is_default || (!has_default && m.candidate < winner)) winner = m.candidate;
     }
@@ -239,6 +284,9 @@ class Search {
   const double start_;
   std::vector<std::optional<Outcome>> known_;  // by candidate
   std::optional<std::size_t> yardstick_;
+  int barren_ = 0;
+  std::optional<std::size_t> anchor_;
+  double anchor_seconds_ = 0;
   std::set<std::size_t> ready_;  // proven, and not released
   std::vector<double> probes_;
   SearchResult result_;

@@ -43,7 +43,7 @@ struct SearchOptions {
 
 struct Measured {
   std::size_t candidate = 0;  // of the space
-  double seconds = 0;         // centre, on the scale of the leader
+  double seconds = 0;         // centre; of candidates out before the finals on the scale of the first contest
   double spread = 0;
   double cold = 0, warm = 0;  // of finalists: in either state of the cache; 0 where not measured
   std::size_t samples = 0;

@@ -21,6 +21,7 @@ Action add_emit(CLI::App& verb);
 Action add_explain(CLI::App& verb);
 Action add_bench(CLI::App& verb);
 Action add_cache(CLI::App& verb);
+Action add_tune(CLI::App& verb);
 Action add_doctor(CLI::App& verb);
 
 // Fills a CLI::App from one line of words, as a shell without quotes would; for lists of flags in files.
