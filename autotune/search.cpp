@@ -12,8 +12,8 @@ namespace {
 // Candidates proven and timed together after the first, and the share of the budget after which none are begun.
 constexpr std::size_t step = 6;
 constexpr double search_share = 0.75;
-// Where no neighbour is left: rounds of further candidates by rank without a new leader, and how much slower than the model's
-// first one such a candidate may be expected to be.
+// Rounds of candidates without a better leader after which the search ends: of further ones by rank, where no neighbour is left,
+// and twice as many of neighbours. And how much slower than the model's first one a further candidate may be expected to be.
 constexpr int barren_rounds = 2;
 constexpr double worth_trying = 1.35;
 // A machine that became faster or slower by more than this between two contests is allowed for.
@@ -41,9 +41,10 @@ class Search {
       const std::vector<std::size_t> next = next_batch();
       result_.exhausted = next.empty();
       if (next.empty()) break;
-      const std::size_t leader = leaders(1).empty() ? space_.candidates.size() : leaders(1).front();
+      const double best = result_.measured.empty() ? 1e300 : result_.measured.front().seconds;
       compete(next, "searching");
-      barren_ = !leaders(1).empty() && leaders(1).front() == leader ? barren_ + 1 : 0;
+      const bool better = !result_.measured.empty() && result_.measured.front().seconds < best * (1 - 2 * least_noise);
+      barren_ = better ? 0 : barren_ + 1;
     }
     finish();
     result_.complete = first_over && !stopped();
@@ -93,7 +94,7 @@ class Search {
 
   std::vector<std::size_t> next_batch() const {
     std::vector<std::size_t> next;
-    if (options_.again) return next;
+    if (options_.again || (barren_ >= 2 * barren_rounds && options_.budget > 0 && !options_.only_new)) return next;
     const auto by_rank = [&](std::size_t a, std::size_t b) { return space_.candidates[a].rank < space_.candidates[b].rank; };
     for (const std::size_t leader : leaders(2)) {
       std::vector<std::size_t> near = neighbours(space_, leader);
