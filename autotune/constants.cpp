@@ -157,7 +157,7 @@ std::string keep_constants(const Constants& c, const DeviceFacts& facts, const s
 
 // Additive in logarithms, by turns: the mean of what is left of a value's samples, drawn to 0 by `doubt` samples' weight.
 std::map<std::string, double> fit_effects(std::span<const FitSample> samples, const Point& initial) {
-  constexpr double doubt = 4;
+  constexpr double doubt = 1.5;
   constexpr int turns = 30;
   std::vector<std::vector<std::string>> keys(samples.size());
   std::map<std::string, double> effect;

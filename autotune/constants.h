@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "autotune/facts.h"
+#include "autotune/results.h"
 #include "autotune/point.h"
 
 namespace attile {
@@ -48,6 +49,15 @@ struct FitSample {
 // Factors for field values that bring predictions nearer to measurements, drawn to 1 where samples are few. Fields and values
 // are whatever the samples hold.
 ATTILE_API std::map<std::string, double> fit_effects(std::span<const FitSample> samples, const Point& initial);
+
+// Factors from everything that was tried on a device, and how well the model ranks without and with them: the mean over the
+// problems with at least `least` candidates.
+struct Fit {
+  std::map<std::string, double> effects;
+  std::size_t problems = 0, candidates = 0;
+  double correlation_before = 0, correlation_after = 0;
+};
+ATTILE_API Fit fit_to_store(const ResultStore& store, std::size_t least = 6);
 
 // Spearman's rank correlation; 0 for fewer than two.
 ATTILE_API double rank_correlation(std::span<const double> a, std::span<const double> b);

@@ -4,7 +4,7 @@
 #include <xxhash.h>
 
 #include "dsl/error.h"
-#include "schedules/schedule_yaml.h"
+#include "schedules/schedule_fields.h"
 
 namespace attile {
 inline namespace v1 {
@@ -12,12 +12,7 @@ namespace {
 
 Point all_fields(const Schedule& s) {
   Point point;
-  const std::string text = to_yaml(s);  // "field: value" a line
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t colon = text.find(": ", at), end = text.find('\n', at);
-    point.emplace_back(text.substr(at, colon - at), text.substr(colon + 2, end - colon - 2));
-    at = end + 1;
-  }
+  for (const ScheduleField& f : schedule_fields()) point.emplace_back(f.name, f.write(s));
   return point;
 }
 
@@ -77,7 +72,13 @@ Point point_of(const Schedule& s) {
   return differing;
 }
 
-Schedule schedule_of(const Point& point, const std::string& where) { return parse_schedule(to_string(point), where); }
+// As parse_schedule reads the point's text, without a document around it: a space has thousands of points.
+Schedule schedule_of(const Point& point, const std::string& where) {
+  const YamlReader reader(where);
+  Schedule s;
+  for (const auto& [field, value] : point) schedule_field(reader, YAML::Node(field)).read(reader, YAML::Node(value), s);
+  return s;
+}
 
 }  // namespace v1
 }  // namespace attile

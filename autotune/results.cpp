@@ -62,11 +62,11 @@ std::string plain(const std::string& text) {
   return out;
 }
 
-// "seen|hash hash …|point;seconds;fault|…": read by the tuner only, by hand, since it is long.
+// "seen hash hash …|point;seconds;model;fault|…": read by the tuner only, by hand, since it is long.
 std::string tried_line(const std::string& key, const TriedList& tried) {
   std::string body = "seen";
   for (const std::uint64_t hash : tried.seen) body += fmt::format(" {:016x}", hash);
-  for (const auto& [point, outcome] : tried.outcomes) body += fmt::format("|{};{};{}", point, outcome.seconds, plain(outcome.fault));
+  for (const auto& [point, outcome] : tried.outcomes) body += fmt::format("|{};{};{};{}", point, outcome.seconds, outcome.predicted, plain(outcome.fault));
   return fmt::format("{}\"{:016x}|{}\"", key, XXH3_64bits(body.data(), body.size()), body);
 }
 
@@ -96,10 +96,11 @@ TriedList parse_tried(std::string_view line, std::string_view key) {
   }
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const std::vector<std::string_view> fields = split(parts[i], ';');
-    if (fields.size() != 3) continue;
+    if (fields.size() != 4) continue;
     Outcome outcome;
     std::from_chars(fields[1].data(), fields[1].data() + fields[1].size(), outcome.seconds);
-    outcome.fault = fields[2];
+    std::from_chars(fields[2].data(), fields[2].data() + fields[2].size(), outcome.predicted);
+    outcome.fault = fields[3];
     tried.outcomes.emplace(fields[0], outcome);
   }
   return tried;
@@ -173,6 +174,15 @@ TriedList ResultStore::tried(const Bucket& bucket) const {
   for (const std::string_view line : lines_of(text))
     if (line.starts_with(key)) return parse_tried(line, key);
   return {};
+}
+
+std::vector<TriedList> ResultStore::all_tried() const {
+  std::vector<TriedList> out;
+  if (folder_.empty()) return out;
+  const std::string text = text_of_file(tried_path());
+  for (const std::string_view line : lines_of(text))
+    if (const std::size_t colon = line.find(": "); colon != std::string_view::npos) out.push_back(parse_tried(line, line.substr(0, colon + 2)));
+  return out;
 }
 
 std::string ResultStore::put(const TuneResult& result, const TriedList& tried) {

@@ -40,6 +40,7 @@ struct TuneResult {
 struct Outcome {
   double seconds = 0;  // 0: it failed
   std::string fault;
+  double predicted = 0;  // by the model without fitted effects; 0: not known
   bool operator==(const Outcome&) const = default;
 };
 // Everything that was tried for one bucket; kept beside the results and read by the tuner only.
@@ -58,6 +59,8 @@ class ATTILE_API ResultStore {
   std::vector<TuneResult> nearest(const Bucket& bucket) const;
   std::optional<TuneResult> find(const Bucket& bucket) const;
   TriedList tried(const Bucket& bucket) const;
+  // Of every bucket, machine and version in the file: what the model is fitted to.
+  std::vector<TriedList> all_tried() const;
 
   // Adds or replaces the bucket's result, and what was tried. Returns why it could not be kept; empty when it was.
   std::string put(const TuneResult& result, const TriedList& tried);

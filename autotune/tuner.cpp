@@ -116,7 +116,15 @@ class Tuning {
       if (outcome.seconds > 0 && (r.seconds == 0 || outcome.seconds < r.seconds)) r.seconds = outcome.seconds, r.winner = parse_point(point, "tuning");
     if (r.seconds == 0) return;
     r.gflops = options_.flops / r.seconds / 1e9;
-    store_.put(r, tried);
+    store_.put(r, with_predictions(tried));
+  }
+
+  // For fits of the model, which know nothing of the problem any more.
+  TriedList with_predictions(TriedList tried) const {
+    for (const Candidate& c : report_.space.candidates)
+      if (const auto found = tried.outcomes.find(to_string(c.point)); found != tried.outcomes.end())
+        found->second.predicted = c.predicted / report_.constants.effect_of(c.point, report_.space.initial);
+    return tried;
   }
 
   void keep() {
@@ -132,7 +140,7 @@ class Tuning {
     r.default_seconds = found.yardstick_seconds;
     r.gflops = r.seconds > 0 ? options_.flops / r.seconds / 1e9 : 0;
     r.noisy = found.noisy, r.complete = found.complete;
-    report_.unkept = store_.put(r, found.tried);
+    report_.unkept = store_.put(r, with_predictions(found.tried));
     report_.result = r;
   }
 
