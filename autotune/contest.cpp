@@ -35,7 +35,7 @@ double spread_of(std::vector<double> samples) {
 }
 
 double ContestRules::margin(int rounds_done) {
-  return rounds_done <= 1 ? 0.6 : rounds_done == 2 ? 0.3 : rounds_done <= 4 ? 0.12 : 0.05;
+  return rounds_done <= 1 ? 0.8 : rounds_done == 2 ? 0.35 : rounds_done <= 4 ? 0.12 : 0.05;
 }
 
 void contest(TuneDevice& device, std::vector<Entrant>& entrants, const ContestRules& rules, const std::function<bool()>& over, std::vector<double>& probes) {

@@ -41,6 +41,11 @@ ScheduleMatch schedule_match(const Point& match) {
   return m;
 }
 
+// Whether what `b` matches is matched by `a`, which says everything.
+bool covers(const ScheduleMatch& a, const ScheduleMatch& b) {
+  return a.dtype == b.dtype && a.few_rows == b.few_rows && a.masked == b.masked && a.grouped == b.grouped && a.head_dim_from <= b.head_dim_from && b.head_dim_to <= a.head_dim_to;
+}
+
 KnownSchedule known_of(const TuneResult& r, const Machine& machine) {
   KnownSchedule k;
   k.match = schedule_match(r.match);
@@ -91,7 +96,9 @@ ScheduleFile exported(std::span<const TuneResult> results, const Machine& machin
     file.best.back().match.head_dim_from = below + 1;
     below = key.second;
   }
-  file.best.insert(file.best.end(), shipped.best.begin(), shipped.best.end());
+  const std::size_t own = file.best.size();
+  for (const KnownSchedule& old : shipped.best)
+    if (std::none_of(file.best.begin(), file.best.begin() + static_cast<std::ptrdiff_t>(own), [&](const KnownSchedule& k) { return covers(k.match, old.match); })) file.best.push_back(old);
   return file;
 }
 

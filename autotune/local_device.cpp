@@ -1,6 +1,7 @@
 #include "autotune/local_device.h"
 
 #include <fmt/format.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "autotune/serve.h"
 #include "dsl/error.h"
 #include "runtime/host_cpu.h"
+#include "runtime/parallel_for.h"
 
 namespace attile {
 inline namespace v1 {
@@ -32,14 +34,19 @@ std::size_t width_for(const Reference& reference) {
   return static_cast<std::size_t>(std::clamp<std::int64_t>(available_bytes() / 2 / each, 1, std::max(usable_cores(), 1)));
 }
 
-// A tenth of a millisecond of dependent multiply-adds.
+// A tenth of a millisecond of dependent multiply-adds, on the clock that samples are taken by.
 double spin_seconds() {
-  const auto start = std::chrono::steady_clock::now();
+  const auto now = [id = worker_count() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC] {
+    timespec t{};
+    ::clock_gettime(id, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  };
+  const double start = now();
   double x = 1;
   for (int i = 0; i < 60000; ++i) x = x * 0.999999 + 1e-6;
   volatile double kept = x;
   static_cast<void>(kept);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return now() - start;
 }
 
 double number_of(const std::string& text) {

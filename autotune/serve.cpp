@@ -1,9 +1,9 @@
 #include "autotune/serve.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "dsl/error.h"
@@ -12,15 +12,33 @@
 #include "runtime/cuda_tensors.h"
 #include "runtime/cuda_timer.h"
 #include "runtime/kernel.h"
+#include "runtime/parallel_for.h"
 
 namespace attile {
 inline namespace v1 {
 namespace {
 
-constexpr double least_sample = 1e-3;
-constexpr std::int64_t most_flush = std::int64_t{256} << 20, most_copy_bytes = std::int64_t{1} << 30;
+// Seconds that a sample takes on a GPU, whose work is timed as a whole; on a CPU calls are timed one by one and the best counts,
+// since another program's turn falls into some calls and not into others.
+constexpr double least_sample = 1e-3, least_cpu_sample = 4e-3, few_calls_from = 0.05;
+constexpr int least_calls = 3;
+constexpr std::int64_t most_flush = std::int64_t{128} << 20, most_copy_bytes = std::int64_t{1} << 30;
 
-double seconds_since(std::chrono::steady_clock::time_point start) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+// Of a call on the CPU. With one thread it is the time that the thread had, in which no other program's turn counts.
+class CallClock {
+ public:
+  CallClock() : id_(worker_count() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC), start_(now()) {}
+  double seconds() const { return std::max(now() - start_, 1e-9); }
+
+ private:
+  double now() const {
+    timespec t{};
+    ::clock_gettime(id_, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  }
+  clockid_t id_;
+  double start_;
+};
 
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -43,29 +61,33 @@ class CpuSubject : public Subject {
   void run() override { kernel_.run(arguments_); }
   double sample(CacheState cache) override {
     if (cache == CacheState::cold) return cold();
-    const int calls = calls_;
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < calls; ++i) kernel_.run(arguments_);
-    const double seconds = seconds_since(start) / calls;
-    calls_ = std::clamp(static_cast<int>(least_sample / std::max(seconds, 1e-7)), 1, 1000);
-    return seconds;
+    double best = 1e300, all = 0;
+    for (int i = 0; all < least_cpu_sample || (i < least_calls && best < few_calls_from); ++i) {
+      const CallClock clock;
+      kernel_.run(arguments_);
+      best = std::min(best, clock.seconds()), all += clock.seconds();
+    }
+    return best;
   }
 
  private:
   // The caches are full of something else before each call.
   double cold() {
     if (flush_.empty()) flush_.resize(static_cast<std::size_t>(flush_bytes_));
-    std::memset(flush_.data(), ++turn_, flush_.size());
-    const auto start = std::chrono::steady_clock::now();
-    kernel_.run(arguments_);
-    return seconds_since(start);
+    double best = 1e300;
+    for (int i = 0; i < least_calls; ++i) {
+      std::memset(flush_.data(), ++turn_, flush_.size());
+      const CallClock clock;
+      kernel_.run(arguments_);
+      best = std::min(best, clock.seconds());
+    }
+    return best;
   }
   Kernel kernel_;
   const Arguments& arguments_;
   std::int64_t flush_bytes_;
   std::vector<unsigned char> flush_;
   unsigned char turn_ = 0;
-  int calls_ = 1;
 };
 
 // Copies of the tensors are taken in turn where the cache is to be cold.

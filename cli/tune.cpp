@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 
@@ -207,13 +208,15 @@ DeviceFacts facts_of_flag(const std::string& text) {
     try {
       line.write(to_string(device_of(text)));
     } catch (const Error& e) {
-      line.write("!" + std::string(e.what()));
+      std::string fault = fmt::format("!{}{}", static_cast<int>(e.kind()), e.what());
+      std::replace(fault.begin(), fault.end(), '\n', ' ');
+      line.write(fault);
     }
   });
   constexpr double patience = 120;
   const std::optional<std::string> answer = worker.receive(patience);
   if (!answer) throw Error(ErrorKind::environment, "--device", fmt::format("a child process that looked for it {}", worker.fate(patience)));
-  if (answer->starts_with('!')) throw Error(ErrorKind::environment, "", answer->substr(1));
+  if (answer->starts_with('!')) throw Error(static_cast<ErrorKind>(answer->at(1) - '0'), "", answer->substr(2));
   return facts_from_child(parse_device(*answer, "--device"));
 }
 
