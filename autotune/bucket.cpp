@@ -37,7 +37,8 @@ std::string to_string(const Bucket& b) {
 
 int distance(const Bucket& a, const Bucket& b) {
   if (!a.same_kind(b)) return far_apart;
-  const int steps[] = {std::abs(a.rows_log2 - b.rows_log2), std::abs(a.keys_log2 - b.keys_log2), std::abs(a.fill_log2 - b.fill_log2)};
+  const int steps[] = {std::abs(a.rows_log2 - b.rows_log2), std::abs(a.keys_log2 - b.keys_log2),
+                       std::abs(a.fill_log2 - b.fill_log2)};
   if (*std::max_element(std::begin(steps), std::end(steps)) > most_steps) return far_apart;
   return steps[0] + steps[1] + steps[2];
 }
@@ -62,7 +63,8 @@ std::string Machine::file_name() const {
   name = name.substr(0, 60);
   while (name.ends_with('-')) name.pop_back();
   const std::string whole = target + "\n" + model;
-  return fmt::format("{}-{:08x}", name.empty() ? "device" : name, static_cast<std::uint32_t>(XXH3_64bits(whole.data(), whole.size())));
+  return fmt::format("{}-{:08x}", name.empty() ? "device" : name,
+                     static_cast<std::uint32_t>(XXH3_64bits(whole.data(), whole.size())));
 }
 
 }  // namespace v1

@@ -16,13 +16,13 @@ struct CallShape {
   bool operator==(const CallShape&) const = default;
 };
 
-// Problems that one result serves. The algorithm holds the mask's kind and every modifier, the problem head dims, types and
-// the grouped-head ratio; lengths and tasks per unit are powers of two, rounded up.
+// Problems that one result serves. The algorithm holds the mask's kind and every modifier, the problem head dims, types
+// and the grouped-head ratio; lengths and tasks per unit are powers of two, rounded up.
 struct Bucket {
-  std::string algorithm;                       // "attention 0123456789abcdef"
-  std::string problem;                         // to_string(Problem)
+  std::string algorithm;  // "attention 0123456789abcdef"
+  std::string problem;    // to_string(Problem)
   int rows_log2 = 0, keys_log2 = 0;
-  int fill_log2 = 0;                           // of sequences × heads over the device's units (SMs, threads)
+  int fill_log2 = 0;  // of sequences × heads over the device's units (SMs, threads)
 
   bool same_kind(const Bucket& other) const { return algorithm == other.algorithm && problem == other.problem; }
   bool operator==(const Bucket&) const = default;
@@ -36,13 +36,13 @@ ATTILE_API int distance(const Bucket& a, const Bucket& b);
 
 // A result holds on one model of device, with these versions.
 struct Machine {
-  std::string target;         // "sm_90", "x86-64-v4-bf16"
-  std::string model;          // "NVIDIA H200", "AMD EPYC 9554 64-Core Processor"
-  int units = 1;              // SMs; threads of a call on a CPU
-  int power_limit_w = 0;      // 0: not known
-  std::string driver;         // "13.0"; empty on a CPU
-  std::string compiler;       // "LLVM 19.1.7", "NVRTC 13.0"
-  std::string library;        // of Attile
+  std::string target;     // "sm_90", "x86-64-v4-bf16"
+  std::string model;      // "NVIDIA H200", "AMD EPYC 9554 64-Core Processor"
+  int units = 1;          // SMs; threads of a call on a CPU
+  int power_limit_w = 0;  // 0: not known
+  std::string driver;     // "13.0"; empty on a CPU
+  std::string compiler;   // "LLVM 19.1.7", "NVRTC 13.0"
+  std::string library;    // of Attile
   bool operator==(const Machine&) const = default;
 
   // "NVIDIA H200, 132 units, 700 W".

@@ -1,5 +1,5 @@
-// What the cost model knows of a device, as data: rates and overheads by name, and the effects of single field values as they
-// were fitted to measurements.
+// What the cost model knows of a device, as data: rates and overheads by name, and the effects of single field values
+// as they were fitted to measurements.
 #pragma once
 
 #include <map>
@@ -9,16 +9,18 @@
 #include <vector>
 
 #include "autotune/facts.h"
-#include "autotune/results.h"
 #include "autotune/point.h"
+#include "autotune/results.h"
 
 namespace attile {
 inline namespace v1 {
 
 struct Constants {
   std::map<std::string, double> values;
-  std::map<std::string, double> effects;  // "stages: 1" to the factor of its time
-  std::string fitted;                     // to what; empty: effects are none
+  std::string form;  // a field; effects are those of points with the same value of it. Empty: of all
+  std::map<std::string, double>
+      effects;         // "stages: 1", or with a form "fragments stages: 1", to the factor of its time
+  std::string fitted;  // to what; empty: effects are none
 
   // Throws Error(internal) for a name that is not there.
   ATTILE_API double at(std::string_view name) const;
@@ -32,8 +34,8 @@ ATTILE_API std::string to_yaml(const Constants& c);
 
 // The shipped constants of a target.
 ATTILE_API Constants shipped_constants(const Target& target);
-// The same with the limits of this device measured now; about a tenth of a second on a CPU. A GPU is measured in a child
-// process.
+// The same with the limits of this device measured now; about a tenth of a second on a CPU. A GPU is measured in a
+// child process.
 ATTILE_API Constants measured_constants(const DeviceFacts& facts);
 
 // Those kept for the device in a result folder, if any, else measured and kept. `faults` gets why a file was not used.
@@ -46,18 +48,19 @@ struct FitSample {
   double predicted = 0, measured = 0;
   std::size_t problem = 0;  // samples of one problem are compared with one another only
 };
-// Factors for field values that bring predictions nearer to measurements, drawn to 1 where samples are few. Fields and values
-// are whatever the samples hold.
-ATTILE_API std::map<std::string, double> fit_effects(std::span<const FitSample> samples, const Point& initial);
+// Factors for field values that bring predictions nearer to measurements, drawn to 1 where samples are few. Fields and
+// values are whatever the samples hold.
+ATTILE_API std::map<std::string, double> fit_effects(std::span<const FitSample> samples, const Point& initial,
+                                                     const std::string& form = {});
 
-// Factors from everything that was tried on a device, and how well the model ranks without and with them: the mean over the
-// problems with at least `least` candidates.
+// Factors from everything that was tried on a device, and how well the model ranks without and with them: the mean over
+// the problems with at least `least` candidates.
 struct Fit {
   std::map<std::string, double> effects;
   std::size_t problems = 0, candidates = 0;
   double correlation_before = 0, correlation_after = 0;
 };
-ATTILE_API Fit fit_to_store(const ResultStore& store, std::size_t least = 6);
+ATTILE_API Fit fit_to_store(const ResultStore& store, const std::string& form, std::size_t least = 6);
 
 // Spearman's rank correlation; 0 for fewer than two.
 ATTILE_API double rank_correlation(std::span<const double> a, std::span<const double> b);

@@ -38,7 +38,8 @@ double ContestRules::margin(int rounds_done) {
   return rounds_done <= 1 ? 0.8 : rounds_done == 2 ? 0.35 : rounds_done <= 4 ? 0.12 : 0.05;
 }
 
-void contest(TuneDevice& device, std::vector<Entrant>& entrants, const ContestRules& rules, const std::function<bool()>& over, std::vector<double>& probes) {
+void contest(TuneDevice& device, std::vector<Entrant>& entrants, const ContestRules& rules,
+             const std::function<bool()>& over, std::vector<double>& probes) {
   for (int round = 0; round < rules.rounds; ++round) {
     const auto left = std::count_if(entrants.begin(), entrants.end(), [](const Entrant& e) { return !e.out; });
     if (left == 0 || (left == 1 && round >= 3)) return;

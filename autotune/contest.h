@@ -30,10 +30,10 @@ struct ContestRules {
   static double margin(int rounds_done);
 };
 
-// `over` is asked before every sample; once it says so no further sample is begun, except that each entrant gets one. Who
-// leaves stays among the entrants with `out` set. `probes` gets the device's probe of every round.
-ATTILE_API void contest(TuneDevice& device, std::vector<Entrant>& entrants, const ContestRules& rules, const std::function<bool()>& over,
-                        std::vector<double>& probes);
+// `over` is asked before every sample; once it says so no further sample is begun, except that each entrant gets one.
+// Who leaves stays among the entrants with `out` set. `probes` gets the device's probe of every round.
+ATTILE_API void contest(TuneDevice& device, std::vector<Entrant>& entrants, const ContestRules& rules,
+                        const std::function<bool()>& over, std::vector<double>& probes);
 
 }  // namespace v1
 }  // namespace attile

@@ -31,12 +31,14 @@ CostSizes cost_sizes(const Algorithm& a, const Problem& p, const CallShape& shap
     if (!o.streamed) continue;
     (before ? z.d_score : z.d_value) += width;
     before = false;
-    if (const auto type = p.dtypes.find(o.tensor); type != p.dtypes.end()) z.operand_bytes = static_cast<double>(size_of(type->second));
+    if (const auto type = p.dtypes.find(o.tensor); type != p.dtypes.end())
+      z.operand_bytes = static_cast<double>(size_of(type->second));
   }
   const double tile_rows = s.tile_rows, tile_keys = s.tile_keys;
   z.row_tiles = std::ceil(z.rows / tile_rows);
   // A mask's edge crosses tiles: half a tile of either kind is computed and hidden.
-  const double edge = shape.visible < 0.999 ? 0.5 * (std::min(tile_rows / group, z.rows) + std::min(tile_keys, z.keys)) : 0;
+  const double edge =
+      shape.visible < 0.999 ? 0.5 * (std::min(tile_rows / group, z.rows) + std::min(tile_keys, z.keys)) : 0;
   const double seen = std::min(z.keys, shape.visible * z.keys + edge);
   z.key_tiles = std::max(1.0, seen / tile_keys);
   if (shape.visible >= 0.999) z.key_tiles = std::ceil(z.keys / tile_keys);
@@ -44,17 +46,21 @@ CostSizes cost_sizes(const Algorithm& a, const Problem& p, const CallShape& shap
   return z;
 }
 
-Cost predict(const Algorithm& a, const Problem& p, const CallShape& shape, const Schedule& s, const Target& t, const Constants& c) {
+Cost predict(const Algorithm& a, const Problem& p, const CallShape& shape, const Schedule& s, const Target& t,
+             const Constants& c) {
   Cost cost = t.family == TargetFamily::cuda ? predict_cuda(a, p, shape, s, t, c) : predict_cpu(a, p, shape, s, t, c);
   cost.effect = c.effect_of(point_of(s), initial_point());
   return cost;
 }
 
-SpaceRules schedule_rules(const Algorithm& a, const Problem& p, const CallShape& shape, const Target& t, const Constants& c) {
+SpaceRules schedule_rules(const Algorithm& a, const Problem& p, const CallShape& shape, const Target& t,
+                          const Constants& c) {
   SpaceRules rules;
   rules.canonical = [](const Point& point) { return point_of(schedule_of(point)); };
   rules.reasons = [&a, &p, &t](const Point& point) { return legality(a, p, schedule_of(point), t); };
-  rules.predicted = [&a, &p, shape, &t, &c](const Point& point) { return predict(a, p, shape, schedule_of(point), t, c).seconds(); };
+  rules.predicted = [&a, &p, shape, &t, &c](const Point& point) {
+    return predict(a, p, shape, schedule_of(point), t, c).seconds();
+  };
   rules.initial = initial_point();
   return rules;
 }

@@ -27,7 +27,8 @@ std::string field(const Point& point, std::string_view name) {
 }
 
 double work_of(const TuneResult& r) {
-  return static_cast<double>(r.shape.sequences * r.shape.heads) * static_cast<double>(r.shape.rows) * static_cast<double>(std::max<std::int64_t>(r.shape.keys, 1)) * r.shape.visible;
+  return static_cast<double>(r.shape.sequences * r.shape.heads) * static_cast<double>(r.shape.rows) *
+         static_cast<double>(std::max<std::int64_t>(r.shape.keys, 1)) * r.shape.visible;
 }
 
 ScheduleMatch schedule_match(const Point& match) {
@@ -43,7 +44,8 @@ ScheduleMatch schedule_match(const Point& match) {
 
 // Whether what `b` matches is matched by `a`, which says everything.
 bool covers(const ScheduleMatch& a, const ScheduleMatch& b) {
-  return a.dtype == b.dtype && a.few_rows == b.few_rows && a.masked == b.masked && a.grouped == b.grouped && a.head_dim_from <= b.head_dim_from && b.head_dim_to <= a.head_dim_to;
+  return a.dtype == b.dtype && a.few_rows == b.few_rows && a.masked == b.masked && a.grouped == b.grouped &&
+         a.head_dim_from <= b.head_dim_from && b.head_dim_to <= a.head_dim_to;
 }
 
 KnownSchedule known_of(const TuneResult& r, const Machine& machine) {
@@ -51,9 +53,11 @@ KnownSchedule known_of(const TuneResult& r, const Machine& machine) {
   k.match = schedule_match(r.match);
   k.schedule = schedule_of(r.winner);
   k.gflops = r.gflops;
-  k.name = fmt::format("tuned, to {} {} {} rows{}{}", k.match.head_dim_to, field(r.match, "dtype"), field(r.match, "rows"), *k.match.masked ? ", masked" : "", *k.match.grouped ? ", group" : "");
+  k.name = fmt::format("tuned, to {} {} {} rows{}{}", k.match.head_dim_to, field(r.match, "dtype"),
+                       field(r.match, "rows"), *k.match.masked ? ", masked" : "", *k.match.grouped ? ", group" : "");
   const CallShape& s = r.shape;
-  k.measured = fmt::format("B{} H{}/{} Nq{} Nk{} on {} with {}", s.sequences, s.heads, s.kv_heads, s.rows, s.keys, machine.text(), r.versions);
+  k.measured = fmt::format("B{} H{}/{} Nq{} Nk{} on {} with {}", s.sequences, s.heads, s.kv_heads, s.rows, s.keys,
+                           machine.text(), r.versions);
   return k;
 }
 
@@ -71,9 +75,14 @@ Point match_of(const Algorithm& a, const Problem& p) {
   std::string type = "float32";
   for (const Operand& o : product_operands(a)) {
     if (const auto found = p.dtypes.find(o.tensor); found != p.dtypes.end()) type = to_string(found->second);
-    if (const auto found = p.extents.find(o.feature.name); found != p.extents.end()) largest = std::max(largest, found->second);
+    if (const auto found = p.extents.find(o.feature.name); found != p.extents.end())
+      largest = std::max(largest, found->second);
   }
-  return {{"dtype", type}, {"head_dim", std::to_string(largest)}, {"rows", p.few_rows ? "few" : "many"}, {"masked", a.visible ? "true" : "false"}, {"grouped", p.group > 1 ? "true" : "false"}};
+  return {{"dtype", type},
+          {"head_dim", std::to_string(largest)},
+          {"rows", p.few_rows ? "few" : "many"},
+          {"masked", a.visible ? "true" : "false"},
+          {"grouped", p.group > 1 ? "true" : "false"}};
 }
 
 ScheduleFile exported(std::span<const TuneResult> results, const Machine& machine, const ScheduleFile& shipped) {
@@ -98,11 +107,15 @@ ScheduleFile exported(std::span<const TuneResult> results, const Machine& machin
   }
   const std::size_t own = file.best.size();
   for (const KnownSchedule& old : shipped.best)
-    if (std::none_of(file.best.begin(), file.best.begin() + static_cast<std::ptrdiff_t>(own), [&](const KnownSchedule& k) { return covers(k.match, old.match); })) file.best.push_back(old);
+    if (std::none_of(file.best.begin(), file.best.begin() + static_cast<std::ptrdiff_t>(own),
+                     [&](const KnownSchedule& k) { return covers(k.match, old.match); }))
+      file.best.push_back(old);
   return file;
 }
 
-std::string imported_path(const std::string& folder, const Machine& machine) { return fmt::format("{}/{}.known.yaml", folder, machine.file_name()); }
+std::string imported_path(const std::string& folder, const Machine& machine) {
+  return fmt::format("{}/{}.known.yaml", folder, machine.file_name());
+}
 
 std::optional<ScheduleFile> imported(const std::string& folder, const Machine& machine) {
   if (folder.empty()) return std::nullopt;
@@ -120,8 +133,11 @@ std::optional<ScheduleFile> imported(const std::string& folder, const Machine& m
 std::size_t import_file(const std::string& path, const std::string& folder, const Machine& machine) {
   const std::string text = text_of(path);
   const ScheduleFile file = parse_schedule_file(text, path);
-  if (file.target != machine.target) throw Error(ErrorKind::argument, path, fmt::format("it is for {}, and this device is {}", file.target, machine.target));
-  if (folder.empty()) throw Error(ErrorKind::environment, "import", "there is no folder to keep schedules in", "see attile doctor");
+  if (file.target != machine.target)
+    throw Error(ErrorKind::argument, path,
+                fmt::format("it is for {}, and this device is {}", file.target, machine.target));
+  if (folder.empty())
+    throw Error(ErrorKind::environment, "import", "there is no folder to keep schedules in", "see attile doctor");
   const std::string place = imported_path(folder, machine), beside = place + "." + unique_suffix();
   int error = make_folders(folder);
   if (!error) error = write_file(AT_FDCWD, beside, text);

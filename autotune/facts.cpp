@@ -51,9 +51,18 @@ DeviceFacts cuda_facts(Device device) {
 // A GPU's facts as one line; the error of a child that found none begins with '!'.
 std::string packed(const DeviceFacts& f) {
   const Machine& m = f.machine;
-  const std::vector<std::string> fields{f.target.name, f.target.arch, std::to_string(f.target.multiprocessors), std::to_string(f.target.shared_bytes),
-                                        std::to_string(f.target.shared_per_sm), std::to_string(f.target.l2_bytes), m.model, std::to_string(m.units),
-                                        std::to_string(m.power_limit_w), m.driver, m.compiler, std::to_string(f.last_cache_bytes)};
+  const std::vector<std::string> fields{f.target.name,
+                                        f.target.arch,
+                                        std::to_string(f.target.multiprocessors),
+                                        std::to_string(f.target.shared_bytes),
+                                        std::to_string(f.target.shared_per_sm),
+                                        std::to_string(f.target.l2_bytes),
+                                        m.model,
+                                        std::to_string(m.units),
+                                        std::to_string(m.power_limit_w),
+                                        m.driver,
+                                        m.compiler,
+                                        std::to_string(f.last_cache_bytes)};
   std::string line;
   for (const std::string& field : fields) line += field + between;
   return line;
@@ -61,7 +70,8 @@ std::string packed(const DeviceFacts& f) {
 
 DeviceFacts unpacked(const std::string& line, Device device) {
   std::vector<std::string> fields;
-  for (std::size_t at = 0, end; (end = line.find(between, at)) != std::string::npos; at = end + 1) fields.push_back(line.substr(at, end - at));
+  for (std::size_t at = 0, end; (end = line.find(between, at)) != std::string::npos; at = end + 1)
+    fields.push_back(line.substr(at, end - at));
   internal_check(fields.size() == 12, "a device's facts have twelve fields");
   DeviceFacts f;
   f.device = device;
@@ -71,7 +81,8 @@ DeviceFacts unpacked(const std::string& line, Device device) {
   f.target.shared_bytes = std::atoll(fields[3].c_str());
   f.target.shared_per_sm = std::atoll(fields[4].c_str());
   f.target.l2_bytes = std::atoll(fields[5].c_str());
-  f.machine.model = fields[6], f.machine.units = std::atoi(fields[7].c_str()), f.machine.power_limit_w = std::atoi(fields[8].c_str());
+  f.machine.model = fields[6], f.machine.units = std::atoi(fields[7].c_str()),
+  f.machine.power_limit_w = std::atoi(fields[8].c_str());
   f.machine.driver = fields[9], f.machine.compiler = fields[10];
   f.last_cache_bytes = std::atoll(fields[11].c_str());
   return f;
@@ -85,7 +96,9 @@ DeviceFacts finished(DeviceFacts f) {
 
 }  // namespace
 
-DeviceFacts facts_of(Device device) { return finished(device.kind == Device::Kind::cpu ? cpu_facts(device) : cuda_facts(device)); }
+DeviceFacts facts_of(Device device) {
+  return finished(device.kind == Device::Kind::cpu ? cpu_facts(device) : cuda_facts(device));
+}
 
 DeviceFacts facts_from_child(Device device) {
   if (device.kind == Device::Kind::cpu) return facts_of(device);
@@ -100,10 +113,13 @@ DeviceFacts facts_from_child(Device device) {
     }
   });
   const std::optional<std::string> line = worker.receive(patience);
-  if (!line) throw Error(ErrorKind::environment, to_string(device), fmt::format("a child process that asked for its facts {}", worker.fate(patience)));
+  if (!line)
+    throw Error(ErrorKind::environment, to_string(device),
+                fmt::format("a child process that asked for its facts {}", worker.fate(patience)));
   if (line->starts_with('!')) {
     const std::size_t at = line->find(between);
-    throw Error(ErrorKind::environment, to_string(device), line->substr(1, at - 1), at == std::string::npos ? "" : line->substr(at + 1));
+    throw Error(ErrorKind::environment, to_string(device), line->substr(1, at - 1),
+                at == std::string::npos ? "" : line->substr(at + 1));
   }
   return finished(unpacked(*line, device));
 }

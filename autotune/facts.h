@@ -17,9 +17,11 @@ struct DeviceFacts {
   std::int64_t last_cache_bytes = 0;  // L2 of a GPU, L3 of a CPU
 };
 
-// Of a device of this process. Opens the compiler, whose version is a fact. Throws Error(environment) where it is missing.
+// Of a device of this process. Opens the compiler, whose version is a fact. Throws Error(environment) where it is
+// missing.
 ATTILE_API DeviceFacts facts_of(Device device);
-// The same from a child process, so that this one has no CUDA driver started and may fork workers. For a CPU as facts_of.
+// The same from a child process, so that this one has no CUDA driver started and may fork workers. For a CPU as
+// facts_of.
 ATTILE_API DeviceFacts facts_from_child(Device device);
 
 }  // namespace v1

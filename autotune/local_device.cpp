@@ -31,7 +31,8 @@ std::int64_t available_bytes() {
 
 std::size_t width_for(const Reference& reference) {
   const std::int64_t each = worker_bytes + 2 * static_cast<std::int64_t>(reference.bytes());
-  return static_cast<std::size_t>(std::clamp<std::int64_t>(available_bytes() / 2 / each, 1, std::max(usable_cores(), 1)));
+  return static_cast<std::size_t>(
+      std::clamp<std::int64_t>(available_bytes() / 2 / each, 1, std::max(usable_cores(), 1)));
 }
 
 // A tenth of a millisecond of dependent multiply-adds, on the clock that samples are taken by.
@@ -58,14 +59,19 @@ double number_of(const std::string& text) {
 }  // namespace
 
 LocalDevice::LocalDevice(const TuneProblem& problem, const Reference& reference, const DeviceFacts& facts)
-    : width_(width_for(reference)), serve_([&](WorkerLine& line, const Point& point) { serve_candidate(line, point, problem, reference, facts); }) {
-  if (facts.device.kind == Device::Kind::cuda) prober_ = std::make_unique<Worker>([&](WorkerLine& line) { serve_probes(line, facts.device); });
+    : width_(width_for(reference)),
+      serve_([&](WorkerLine& line, const Point& point) { serve_candidate(line, point, problem, reference, facts); }) {
+  if (facts.device.kind == Device::Kind::cuda)
+    prober_ = std::make_unique<Worker>([&](WorkerLine& line) { serve_probes(line, facts.device); });
 }
 
-LocalDevice::LocalDevice(std::size_t width, Limits limits, Serve serve) : width_(width), limits_(limits), serve_(std::move(serve)) {}
+LocalDevice::LocalDevice(std::size_t width, Limits limits, Serve serve)
+    : width_(width), limits_(limits), serve_(std::move(serve)) {}
 LocalDevice::~LocalDevice() = default;
 
-double LocalDevice::now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double LocalDevice::now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // A candidate under way: "built" and then "good" are its lines, "fault …" at any time ends it.
 struct LocalDevice::Trial {

@@ -1,5 +1,6 @@
-// A device of this machine as the search sees it: each candidate in a process of its own that builds it (into the disk cache),
-// checks it and then times it on demand. A candidate that crashes or hangs takes its process along and nothing else.
+// A device of this machine as the search sees it: each candidate in a process of its own that builds it (into the disk
+// cache), checks it and then times it on demand. A candidate that crashes or hangs takes its process along and nothing
+// else.
 #pragma once
 
 #include <map>

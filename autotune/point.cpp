@@ -19,7 +19,9 @@ Point all_fields(const Schedule& s) {
 bool is_word(std::string_view text) {
   if (text.empty()) return false;
   for (const char c : text)
-    if (!(c == '_' || c == '-' || c == '.' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))) return false;
+    if (!(c == '_' || c == '-' || c == '.' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+          (c >= 'A' && c <= 'Z')))
+      return false;
   return true;
 }
 
@@ -42,7 +44,8 @@ Point parse_point(std::string_view text, const std::string& where) {
     const std::size_t comma = text.find(", ");
     const std::string_view entry = text.substr(0, comma);
     const std::size_t colon = entry.find(": ");
-    if (colon == std::string_view::npos || !is_word(entry.substr(0, colon)) || !is_word(entry.substr(colon + 2))) refuse();
+    if (colon == std::string_view::npos || !is_word(entry.substr(0, colon)) || !is_word(entry.substr(colon + 2)))
+      refuse();
     point.emplace_back(entry.substr(0, colon), entry.substr(colon + 2));
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 2);
   }

@@ -1,5 +1,5 @@
-// A way to build a kernel as the search and the store see it: fields by name, nothing more. A new field of schedules, or a
-// family of kernels with fields of its own, is data to them.
+// A way to build a kernel as the search and the store see it: fields by name, nothing more. A new field of schedules,
+// or a family of kernels with fields of its own, is data to them.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,8 +15,8 @@
 namespace attile {
 inline namespace v1 {
 
-// Inputs and reference of one problem. Made once, before any worker is started; workers only read it, but for the memory
-// they share to show the proven outputs to one another.
+// Inputs and reference of one problem. Made once, before any worker is started; workers only read it, but for the
+// memory they share to show the proven outputs to one another.
 class ATTILE_API Reference {
  public:
   // `arguments`: tensors in host memory. About `seconds` of evaluation. Throws Error(argument) where evaluate does.
@@ -35,13 +36,17 @@ class ATTILE_API Reference {
  private:
   struct Output {
     std::string name;
-    TensorRef where;              // of the caller: shape and type
+    TensorRef where;  // of the caller: shape and type
     std::size_t bytes = 0;
-    std::vector<double> values;   // of the rows
+    std::vector<double> values;  // of the rows
     std::int64_t width = 1;
     double tolerance = 0;
     std::byte* proven = nullptr;  // shared: a whole output that agreed
   };
+  void choose_rows(const Algorithm& a, EvaluateInputs& in, double seconds);
+  std::vector<std::map<std::string, EvaluatedOutput>> evaluated(const Algorithm& a, const EvaluateInputs& in) const;
+  double tolerance_of(const Algorithm& a, const Problem& p, const Output& out) const;
+  void share_memory();
   std::string check_rows(const Output& o, const TensorRef& actual) const;
   std::string check_written(const Output& o, const TensorRef& actual) const;
   std::string check_all(const Output& o, const TensorRef& actual) const;

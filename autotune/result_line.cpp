@@ -47,24 +47,42 @@ void read_shape(const YamlReader& reader, const YAML::Node& node, TuneResult& r)
   r.shape.visible = reader.number(numbers[5], "shape");
 }
 
-void read_field(const YamlReader& reader, const std::string& name, const YAML::Node& node, TuneResult& r, const std::string& where) {
-  if (name == "algorithm") r.bucket.algorithm = reader.scalar(node, name);
-  else if (name == "problem") r.bucket.problem = reader.scalar(node, name);
-  else if (name == "bucket") read_bucket(reader, node, r);
-  else if (name == "shape") read_shape(reader, node, r);
-  else if (name == "machine") r.machine = reader.scalar(node, name);
-  else if (name == "versions") r.versions = reader.scalar(node, name);
-  else if (name == "match") r.match = read_point(reader, node, where);
-  else if (name == "winner") r.winner = read_point(reader, node, where);
-  else if (name == "next") for (const YAML::Node& each : reader.sequence(node, name)) r.next.push_back(read_point(reader, each, where));
-  else if (name == "seconds") r.seconds = reader.number(node, name);
-  else if (name == "default_seconds") r.default_seconds = reader.number(node, name);
-  else if (name == "spread") r.spread = reader.number(node, name);
-  else if (name == "gflops") r.gflops = reader.number(node, name);
-  else if (name == "noisy") r.noisy = boolean(reader, node, name);
-  else if (name == "complete") r.complete = boolean(reader, node, name);
-  else if (name == "when") r.when = reader.integer(node, name);
-  else if (name != "sum") reader.fail(node, fmt::format("a result has no '{}'", name));
+void read_field(const YamlReader& reader, const std::string& name, const YAML::Node& node, TuneResult& r,
+                const std::string& where) {
+  if (name == "algorithm")
+    r.bucket.algorithm = reader.scalar(node, name);
+  else if (name == "problem")
+    r.bucket.problem = reader.scalar(node, name);
+  else if (name == "bucket")
+    read_bucket(reader, node, r);
+  else if (name == "shape")
+    read_shape(reader, node, r);
+  else if (name == "machine")
+    r.machine = reader.scalar(node, name);
+  else if (name == "versions")
+    r.versions = reader.scalar(node, name);
+  else if (name == "match")
+    r.match = read_point(reader, node, where);
+  else if (name == "winner")
+    r.winner = read_point(reader, node, where);
+  else if (name == "next")
+    for (const YAML::Node& each : reader.sequence(node, name)) r.next.push_back(read_point(reader, each, where));
+  else if (name == "seconds")
+    r.seconds = reader.number(node, name);
+  else if (name == "default_seconds")
+    r.default_seconds = reader.number(node, name);
+  else if (name == "spread")
+    r.spread = reader.number(node, name);
+  else if (name == "gflops")
+    r.gflops = reader.number(node, name);
+  else if (name == "noisy")
+    r.noisy = boolean(reader, node, name);
+  else if (name == "complete")
+    r.complete = boolean(reader, node, name);
+  else if (name == "when")
+    r.when = reader.integer(node, name);
+  else if (name != "sum")
+    reader.fail(node, fmt::format("a result has no '{}'", name));
 }
 
 }  // namespace
@@ -73,12 +91,12 @@ void read_field(const YamlReader& reader, const std::string& name, const YAML::N
 std::string result_line(const TuneResult& r) {
   std::string next;
   for (const Point& point : r.next) next += (next.empty() ? "" : ", ") + quoted(to_string(point));
-  std::string line = fmt::format("- {{algorithm: {}, problem: {}, bucket: [{}, {}, {}]", quoted(r.bucket.algorithm), quoted(r.bucket.problem),
-                                 r.bucket.rows_log2, r.bucket.keys_log2, r.bucket.fill_log2);
+  std::string line = fmt::format("- {{algorithm: {}, problem: {}, bucket: [{}, {}, {}]", quoted(r.bucket.algorithm),
+                                 quoted(r.bucket.problem), r.bucket.rows_log2, r.bucket.keys_log2, r.bucket.fill_log2);
   line += fmt::format(", machine: {}, versions: {}", quoted(r.machine), quoted(r.versions));
   line += fmt::format(", match: {}", quoted(to_string(r.match)));
-  line += fmt::format(", winner: {}, next: [{}], seconds: {}, default_seconds: {}, spread: {}, gflops: {}", quoted(to_string(r.winner)), next,
-                      r.seconds, r.default_seconds, r.spread, r.gflops);
+  line += fmt::format(", winner: {}, next: [{}], seconds: {}, default_seconds: {}, spread: {}, gflops: {}",
+                      quoted(to_string(r.winner)), next, r.seconds, r.default_seconds, r.spread, r.gflops);
   const CallShape& s = r.shape;
   line += fmt::format(", shape: [{}, {}, {}, {}, {}, {}]", s.sequences, s.heads, s.kv_heads, s.rows, s.keys, s.visible);
   line += fmt::format(", noisy: {}, complete: {}, when: {}", r.noisy, r.complete, r.when);
@@ -88,13 +106,16 @@ std::string result_line(const TuneResult& r) {
 TuneResult parse_result_line(std::string_view line, const std::string& where) {
   const std::size_t at = line.rfind(sum_field);
   const auto damaged = [&](const char* what) { throw Error(ErrorKind::argument, where, what); };
-  if (at == std::string_view::npos || !line.starts_with("- {") || line.substr(at) != fmt::format("{}{}\"}}", sum_field, checksum(line.substr(0, at))))
+  if (at == std::string_view::npos || !line.starts_with("- {") ||
+      line.substr(at) != fmt::format("{}{}\"}}", sum_field, checksum(line.substr(0, at))))
     damaged("the line is not whole: its checksum differs");
   const YamlReader reader(where);
   TuneResult result;
   const YAML::Node root = reader.load(line.substr(2));
-  for (const auto& [name, value] : reader.mapping(root, "a result")) read_field(reader, name.Scalar(), value, result, where);
-  if (result.bucket.algorithm.empty() || result.bucket.problem.empty()) damaged("a result names its algorithm and problem");
+  for (const auto& [name, value] : reader.mapping(root, "a result"))
+    read_field(reader, name.Scalar(), value, result, where);
+  if (result.bucket.algorithm.empty() || result.bucket.problem.empty())
+    damaged("a result names its algorithm and problem");
   return result;
 }
 

@@ -1,7 +1,7 @@
 #include "autotune/results.h"
 
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <stdio.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -58,7 +58,8 @@ std::string tried_key(const Bucket& bucket, const Machine& machine) {
 
 std::string plain(const std::string& text) {
   std::string out;
-  for (const char c : text.substr(0, 160)) out += c == '|' || c == ';' || c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  for (const char c : text.substr(0, 160))
+    out += c == '|' || c == ';' || c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
   return out;
 }
 
@@ -66,7 +67,8 @@ std::string plain(const std::string& text) {
 std::string tried_line(const std::string& key, const TriedList& tried) {
   std::string body = "seen";
   for (const std::uint64_t hash : tried.seen) body += fmt::format(" {:016x}", hash);
-  for (const auto& [point, outcome] : tried.outcomes) body += fmt::format("|{};{};{};{}", point, outcome.seconds, outcome.predicted, plain(outcome.fault));
+  for (const auto& [point, outcome] : tried.outcomes)
+    body += fmt::format("|{};{};{};{}", point, outcome.seconds, outcome.predicted, plain(outcome.fault));
   return fmt::format("{}\"{:016x}|{}\"", key, XXH3_64bits(body.data(), body.size()), body);
 }
 
@@ -92,7 +94,8 @@ TriedList parse_tried(std::string_view line, std::string_view key) {
   const std::vector<std::string_view> parts = split(body, '|');
   for (const std::string_view word : split(parts.front(), ' ')) {
     std::uint64_t hash = 0;
-    if (word.size() == 16 && std::from_chars(word.data(), word.data() + 16, hash, 16).ec == std::errc()) tried.seen.insert(hash);
+    if (word.size() == 16 && std::from_chars(word.data(), word.data() + 16, hash, 16).ec == std::errc())
+      tried.seen.insert(hash);
   }
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const std::vector<std::string_view> fields = split(parts[i], ';');
@@ -108,7 +111,8 @@ TriedList parse_tried(std::string_view line, std::string_view key) {
 
 // Writes beside and renames. Only the holder of the lock comes here, so every other temporary file is a leftover.
 int replace_file(const std::string& folder, const std::string& path, const std::string& text) {
-  const std::string name = path.substr(path.rfind('/') + 1), beside = fmt::format("{}/{}{}-{}", folder, temporary, name, unique_suffix());
+  const std::string name = path.substr(path.rfind('/') + 1),
+                    beside = fmt::format("{}/{}{}-{}", folder, temporary, name, unique_suffix());
   std::vector<std::string> names;
   list_folder(folder, names);
   for (const std::string& other : names)
@@ -123,7 +127,8 @@ int replace_file(const std::string& folder, const std::string& path, const std::
 template <typename Line>
 std::string joined(std::string_view head, std::vector<Line> lines) {
   std::size_t bytes = head.size(), first = lines.size();
-  while (first > 0 && lines.size() - first < most_results && bytes + lines[first - 1].size() + 1 <= most_result_bytes) bytes += lines[--first].size() + 1;
+  while (first > 0 && lines.size() - first < most_results && bytes + lines[first - 1].size() + 1 <= most_result_bytes)
+    bytes += lines[--first].size() + 1;
   std::string text(head);
   for (std::size_t i = first; i < lines.size(); ++i) text += std::string(lines[i]) + "\n";
   return text;
@@ -131,11 +136,14 @@ std::string joined(std::string_view head, std::vector<Line> lines) {
 
 }  // namespace
 
-ResultStore::ResultStore(std::string folder, Machine machine) : folder_(std::move(folder)), machine_(std::move(machine)) {}
+ResultStore::ResultStore(std::string folder, Machine machine)
+    : folder_(std::move(folder)), machine_(std::move(machine)) {}
 
 std::string ResultStore::path() const { return fmt::format("{}/{}.yaml", folder_, machine_.file_name()); }
 std::string ResultStore::tried_path() const { return fmt::format("{}/{}.tried.yaml", folder_, machine_.file_name()); }
-std::string ResultStore::timing_lock_path() const { return fmt::format("{}/.lock-timing-{}", folder_, machine_.file_name()); }
+std::string ResultStore::timing_lock_path() const {
+  return fmt::format("{}/.lock-timing-{}", folder_, machine_.file_name());
+}
 
 std::vector<TuneResult> ResultStore::nearest(const Bucket& bucket) const {
   std::vector<TuneResult> found;
@@ -148,7 +156,8 @@ std::vector<TuneResult> ResultStore::nearest(const Bucket& bucket) const {
     try {
       TuneResult r = parse_result_line(line, path());
       if (r.machine != machine || r.versions != versions)
-        warn(fmt::format("a tuning result of {} with {} is passed over; here it is {} with {}", r.machine, r.versions, machine, versions));
+        warn(fmt::format("a tuning result of {} with {} is passed over; here it is {} with {}", r.machine, r.versions,
+                         machine, versions));
       else if (distance(bucket, r.bucket) < far_apart)
         found.push_back(std::move(r));
     } catch (const Error& e) {
@@ -181,13 +190,15 @@ std::vector<TriedList> ResultStore::all_tried() const {
   if (folder_.empty()) return out;
   const std::string text = text_of_file(tried_path());
   for (const std::string_view line : lines_of(text))
-    if (const std::size_t colon = line.find(": "); colon != std::string_view::npos) out.push_back(parse_tried(line, line.substr(0, colon + 2)));
+    if (const std::size_t colon = line.find(": "); colon != std::string_view::npos)
+      out.push_back(parse_tried(line, line.substr(0, colon + 2)));
   return out;
 }
 
 std::string ResultStore::put(const TuneResult& result, const TriedList& tried) {
   if (folder_.empty()) return "there is no folder to keep tuning results in";
-  if (const int error = make_folders(folder_)) return fmt::format("'{}' cannot be created: {}", folder_, error_text(error));
+  if (const int error = make_folders(folder_))
+    return fmt::format("'{}' cannot be created: {}", folder_, error_text(error));
   const FileLock lock(fmt::format("{}/.lock-{}", folder_, machine_.file_name()), patience, {});
   const std::string old = text_of_file(path()), old_tried = text_of_file(tried_path());
   const std::string begin = beginning(result.bucket), key = tried_key(result.bucket, machine_);
@@ -237,7 +248,9 @@ std::size_t ResultStore::forget(const std::function<bool(const TuneResult&)>& go
       const TuneResult r = parse_result_line(line, path());
       goes = gone(r);
       count += goes;
-      if (goes) std::erase_if(tried_lines, [&, key = tried_key(r.bucket, machine_)](std::string_view l) { return l.starts_with(key); });
+      if (goes)
+        std::erase_if(tried_lines,
+                      [&, key = tried_key(r.bucket, machine_)](std::string_view l) { return l.starts_with(key); });
     } catch (const Error&) {
     }
     if (!goes) lines.push_back(line);

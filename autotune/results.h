@@ -1,7 +1,7 @@
-// What tuning found, kept for the user: one YAML file per device model, one line per result, each with a checksum. A line
-// that is damaged or of another machine or version is passed over with one warning and replaced by the next result for the
-// same problem. Any number of processes may read and write at once; a file changes whole or not at all. No fault of the
-// disk is an error of the caller's.
+// What tuning found, kept for the user: one YAML file per device model, one line per result, each with a checksum. A
+// line that is damaged or of another machine or version is passed over with one warning and replaced by the next result
+// for the same problem. Any number of processes may read and write at once; a file changes whole or not at all. No
+// fault of the disk is an error of the caller's.
 //
 // A look-up reads the one file as text and parses only lines of the problem asked for.
 #pragma once
@@ -21,19 +21,19 @@ inline namespace v1 {
 
 struct TuneResult {
   Bucket bucket;
-  CallShape shape;            // that was measured
-  std::string machine;        // Machine::text and versions
+  CallShape shape;      // that was measured
+  std::string machine;  // Machine::text and versions
   std::string versions;
-  Point match;                // what a schedule file says of such problems: dtype, head_dim, rows, masked, grouped
+  Point match;  // what a schedule file says of such problems: dtype, head_dim, rows, masked, grouped
   Point winner;
-  std::vector<Point> next;    // those after it, for when it does not fit or fails
-  double seconds = 0;         // of the winner
-  double default_seconds = 0; // of what is taken without tuning, in the same run; 0 if not measured
-  double spread = 0;          // of the winner's samples, relative
+  std::vector<Point> next;     // those after it, for when it does not fit or fails
+  double seconds = 0;          // of the winner
+  double default_seconds = 0;  // of what is taken without tuning, in the same run; 0 if not measured
+  double spread = 0;           // of the winner's samples, relative
   double gflops = 0;
-  bool noisy = false;         // other work on the device was seen: to be measured again
-  bool complete = false;      // the search ended by itself or by its budget
-  std::int64_t when = 0;      // seconds since 1970
+  bool noisy = false;     // other work on the device was seen: to be measured again
+  bool complete = false;  // the search ended by itself or by its budget
+  std::int64_t when = 0;  // seconds since 1970
 };
 
 // What became of a candidate: its seconds, or why it may not win.

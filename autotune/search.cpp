@@ -12,8 +12,9 @@ namespace {
 // Candidates proven and timed together after the first, and the share of the budget after which none are begun.
 constexpr std::size_t step = 6;
 constexpr double search_share = 0.75;
-// Rounds of candidates without a better leader after which the search ends: of further ones by rank, where no neighbour is left,
-// and twice as many of neighbours. And how much slower than the model's first one a further candidate may be expected to be.
+// Rounds of candidates without a better leader after which the search ends: of further ones by rank, where no neighbour
+// is left, and twice as many of neighbours. And how much slower than the model's first one a further candidate may be
+// expected to be.
 constexpr int barren_rounds = 2;
 constexpr double worth_trying = 1.35;
 // A machine that became faster or slower by more than this between two contests is allowed for.
@@ -26,7 +27,8 @@ class Search {
     result_.tried = options.known;
     for (const Candidate& c : space.candidates) result_.tried.seen.insert(hash_of(c.point));
     for (std::size_t i = 0; i < known_.size(); ++i)
-      if (const auto found = options.known.outcomes.find(to_string(space.candidates[i].point)); found != options.known.outcomes.end()) {
+      if (const auto found = options.known.outcomes.find(to_string(space.candidates[i].point));
+          found != options.known.outcomes.end()) {
         known_[i] = found->second;
         if (found->second.seconds > 0) result_.measured.push_back({i, found->second.seconds, 0, 0, 0, 0});
       }
@@ -53,14 +55,17 @@ class Search {
 
  private:
   bool stopped() const { return options_.stop && *options_.stop; }
-  bool out_of_time(double share) const { return options_.budget > 0 && device_.now() - start_ > share * options_.budget; }
+  bool out_of_time(double share) const {
+    return options_.budget > 0 && device_.now() - start_ > share * options_.budget;
+  }
   double until() const { return options_.budget > 0 ? start_ + options_.budget : 1e300; }
 
   void report(const char* stage) const {
     if (!options_.progress) return;
     SearchProgress p;
     p.stage = stage;
-    for (const auto& outcome : known_) p.tried += outcome.has_value(), p.failed += outcome && outcome->seconds <= 0 && !outcome->fault.empty();
+    for (const auto& outcome : known_)
+      p.tried += outcome.has_value(), p.failed += outcome && outcome->seconds <= 0 && !outcome->fault.empty();
     p.all = space_.candidates.size();
     p.seconds = device_.now() - start_;
     p.left = options_.budget > 0 ? std::max(options_.budget - p.seconds, 0.0) : 0;
@@ -68,7 +73,9 @@ class Search {
     options_.progress(p);
   }
 
-  bool is_new(std::size_t i) const { return !options_.only_new || !options_.known.seen.contains(hash_of(space_.candidates[i].point)); }
+  bool is_new(std::size_t i) const {
+    return !options_.only_new || !options_.known.seen.contains(hash_of(space_.candidates[i].point));
+  }
   bool untried(std::size_t i) const { return !known_[i] && is_new(i); }
 
   // What is known as fastest competes again, as the measure of the others.
@@ -84,7 +91,8 @@ class Search {
     const auto add = [&](std::size_t i) {
       if (std::find(batch.begin(), batch.end(), i) == batch.end()) batch.push_back(i);
     };
-    if (yardstick_ && !options_.only_new && !(known_[*yardstick_] && known_[*yardstick_]->seconds <= 0)) add(*yardstick_);
+    if (yardstick_ && !options_.only_new && !(known_[*yardstick_] && known_[*yardstick_]->seconds <= 0))
+      add(*yardstick_);
     if (options_.again && !batch.empty()) return batch;
     std::size_t count = 0;
     for (const std::size_t i : space_.ranked())
@@ -95,7 +103,9 @@ class Search {
   std::vector<std::size_t> next_batch() const {
     std::vector<std::size_t> next;
     if (options_.again || (barren_ >= 2 * barren_rounds && options_.budget > 0 && !options_.only_new)) return next;
-    const auto by_rank = [&](std::size_t a, std::size_t b) { return space_.candidates[a].rank < space_.candidates[b].rank; };
+    const auto by_rank = [&](std::size_t a, std::size_t b) {
+      return space_.candidates[a].rank < space_.candidates[b].rank;
+    };
     for (const std::size_t leader : leaders(2)) {
       std::vector<std::size_t> near = neighbours(space_, leader);
       std::sort(near.begin(), near.end(), by_rank);
@@ -107,13 +117,15 @@ class Search {
     if (next.empty() && (all || barren_ < barren_rounds)) {
       const std::vector<std::size_t> ranked = space_.ranked();
       for (const std::size_t i : ranked) {
-        const bool worth = all || space_.candidates[i].predicted <= worth_trying * space_.candidates[ranked.front()].predicted;
+        const bool worth =
+            all || space_.candidates[i].predicted <= worth_trying * space_.candidates[ranked.front()].predicted;
         if (worth && untried(i) && next.size() < step) next.push_back(i);
       }
     }
     if (next.empty()) return next;
     if (anchor_) next.insert(next.begin(), *anchor_);
-    if (const std::vector<std::size_t> best = leaders(1); !best.empty() && best.front() != anchor_) next.insert(next.begin(), best.front());
+    if (const std::vector<std::size_t> best = leaders(1); !best.empty() && best.front() != anchor_)
+      next.insert(next.begin(), best.front());
     return next;
   }
 
@@ -158,18 +170,21 @@ class Search {
     return i == yardstick_ || i == anchor_ || std::find(best.begin(), best.end(), i) != best.end();
   }
 
-  // How much faster the machine was when the anchor was first timed. One candidate is the measure for the whole search: leaders
-  // are those that were lucky too, and would make every contest look slower than the last.
+  // How much faster the machine was when the anchor was first timed. One candidate is the measure for the whole search:
+  // leaders are those that were lucky too, and would make every contest look slower than the last.
   double drift(const std::vector<std::size_t>& group, const std::vector<Entrant>& entrants) const {
     for (std::size_t k = 0; k < group.size(); ++k)
       if (anchor_ == group[k] && !entrants[k].samples.empty())
-        if (const double scale = anchor_seconds_ / entrants[k].centre(); scale < 1 - least_drift || scale > 1 + least_drift) return scale;
+        if (const double scale = anchor_seconds_ / entrants[k].centre();
+            scale < 1 - least_drift || scale > 1 + least_drift)
+          return scale;
     return 1;
   }
   void drop_anchor() {
     if (anchor_) return;
     for (const Measured& m : result_.measured)
-      if (m.samples > 0 && (!anchor_ || (yardstick_ && m.candidate == *yardstick_))) anchor_ = m.candidate, anchor_seconds_ = m.seconds;
+      if (m.samples > 0 && (!anchor_ || (yardstick_ && m.candidate == *yardstick_)))
+        anchor_ = m.candidate, anchor_seconds_ = m.seconds;
   }
 
   // Times a group together and, with `ranks`, takes the outcome over, on the scale of the first contest.
@@ -179,11 +194,14 @@ class Search {
     ContestRules rules;
     rules.rounds = rounds;
     rules.cache = cache;
-    contest(device_, entrants, rules, [&] { return stopped() || out_of_time(1); }, probes_);
+    contest(
+        device_, entrants, rules, [&] { return stopped() || out_of_time(1); }, probes_);
     const double scale = ranks ? drift(group, entrants) : 1;
     for (std::size_t k = 0; k < group.size(); ++k) {
-      if (!entrants[k].fault.empty()) fail(group[k], entrants[k].fault);
-      else if (ranks && !entrants[k].samples.empty()) take(group[k], entrants[k], scale);
+      if (!entrants[k].fault.empty())
+        fail(group[k], entrants[k].fault);
+      else if (ranks && !entrants[k].samples.empty())
+        take(group[k], entrants[k], scale);
     }
     sort();
     drop_anchor();
@@ -210,14 +228,17 @@ class Search {
     std::erase_if(result_.measured, [](const Measured& m) { return m.samples == 0; });
     std::vector<std::size_t> last = leaders(options_.finalists);
     anchor_.reset();  // the finalists' times are those of now
-    if (yardstick_ && known_[*yardstick_] && known_[*yardstick_]->seconds > 0 && std::find(last.begin(), last.end(), *yardstick_) == last.end() &&
-        std::any_of(result_.measured.begin(), result_.measured.end(), [&](const Measured& m) { return m.candidate == *yardstick_; }))
+    if (yardstick_ && known_[*yardstick_] && known_[*yardstick_]->seconds > 0 &&
+        std::find(last.begin(), last.end(), *yardstick_) == last.end() &&
+        std::any_of(result_.measured.begin(), result_.measured.end(),
+                    [&](const Measured& m) { return m.candidate == *yardstick_; }))
       last.push_back(*yardstick_);
     report("finalists");
     last = proven(last);
     if (last.size() > 1) time_finals(last);
     for (Measured& m : result_.measured)
-      (options_.cache == CacheState::warm ? m.warm : m.cold) = std::find(last.begin(), last.end(), m.candidate) == last.end() ? 0 : m.seconds;
+      (options_.cache == CacheState::warm ? m.warm : m.cold) =
+          std::find(last.begin(), last.end(), m.candidate) == last.end() ? 0 : m.seconds;
     measure_other_state(last);
     choose(last);
     judge_noise();
@@ -232,7 +253,8 @@ class Search {
     std::vector<double> ratios;
     for (const Measured& m : result_.measured)
       for (const Measured& b : before)
-        if (b.candidate == m.candidate && std::find(last.begin(), last.end(), m.candidate) != last.end()) ratios.push_back(m.seconds / b.seconds);
+        if (b.candidate == m.candidate && std::find(last.begin(), last.end(), m.candidate) != last.end())
+          ratios.push_back(m.seconds / b.seconds);
     if (ratios.empty()) return;
     std::nth_element(ratios.begin(), ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2), ratios.end());
     for (Measured& m : result_.measured)
@@ -246,11 +268,14 @@ class Search {
     const std::vector<Entrant> entrants = time(last, 3, other, false);
     for (std::size_t k = 0; k < last.size(); ++k)
       for (Measured& m : result_.measured)
-        if (m.candidate == last[k] && !entrants[k].samples.empty()) (other == CacheState::cold ? m.cold : m.warm) = entrants[k].centre();
+        if (m.candidate == last[k] && !entrants[k].samples.empty())
+          (other == CacheState::cold ? m.cold : m.warm) = entrants[k].centre();
   }
 
   void choose(const std::vector<std::size_t>& last) {
-    const auto is_last = [&](const Measured& m) { return std::find(last.begin(), last.end(), m.candidate) != last.end(); };
+    const auto is_last = [&](const Measured& m) {
+      return std::find(last.begin(), last.end(), m.candidate) != last.end();
+    };
     const auto first = std::find_if(result_.measured.begin(), result_.measured.end(), is_last);
     if (first == result_.measured.end()) return;
     const Measured best = *first;
@@ -258,7 +283,8 @@ class Search {
     std::size_t winner = best.candidate;
     for (const Measured& m : result_.measured) {
       if (!is_last(m) || m.seconds > best.seconds * (1 + noise)) continue;
-      const bool is_default = yardstick_ && m.candidate == *yardstick_, has_default = yardstick_ && winner == *yardstick_;
+      const bool is_default = yardstick_ && m.candidate == *yardstick_,
+                 has_default = yardstick_ && winner == *yardstick_;
       if (is_default || (!has_default && m.candidate < winner)) winner = m.candidate;
     }
     result_.winner = winner;
@@ -275,8 +301,10 @@ class Search {
       if (m.candidate == result_.winner) of_winner = m.spread;
     result_.noisy = spread > probe_noise || of_winner > 2 * probe_noise;
     if (result_.noisy)
-      result_.noise = fmt::format("work that is always the same took times {:.0f}% apart and the winner's samples lie {:.0f}% apart: something else uses the device, or its clock changes",
-                                  100 * spread, 100 * of_winner);
+      result_.noise = fmt::format(
+          "work that is always the same took times {:.0f}% apart and the winner's samples lie {:.0f}% apart: something "
+          "else uses the device, or its clock changes",
+          100 * spread, 100 * of_winner);
   }
 
   const Space& space_;
@@ -295,7 +323,9 @@ class Search {
 
 }  // namespace
 
-SearchResult search(const Space& space, TuneDevice& device, const SearchOptions& options) { return Search(space, device, options).run(); }
+SearchResult search(const Space& space, TuneDevice& device, const SearchOptions& options) {
+  return Search(space, device, options).run();
+}
 
 }  // namespace v1
 }  // namespace attile

@@ -18,8 +18,8 @@ namespace attile {
 inline namespace v1 {
 namespace {
 
-// Seconds that a sample takes on a GPU, whose work is timed as a whole; on a CPU calls are timed one by one and the best counts,
-// since another program's turn falls into some calls and not into others.
+// Seconds that a sample takes on a GPU, whose work is timed as a whole; on a CPU calls are timed one by one and the
+// best counts, since another program's turn falls into some calls and not into others.
 constexpr double least_sample = 1e-3, least_cpu_sample = 4e-3, few_calls_from = 0.05;
 constexpr int least_calls = 3;
 constexpr std::int64_t most_flush = std::int64_t{128} << 20, most_copy_bytes = std::int64_t{1} << 30;
@@ -49,14 +49,16 @@ std::string one_line(std::string text) {
 class Subject {
  public:
   virtual ~Subject() = default;
-  virtual void run() = 0;     // once; the outputs are in host memory afterwards
+  virtual void run() = 0;  // once; the outputs are in host memory afterwards
   virtual double sample(CacheState cache) = 0;
 };
 
 class CpuSubject : public Subject {
  public:
   CpuSubject(const Kernel& kernel, const Arguments& arguments, std::int64_t last_cache)
-      : kernel_(kernel), arguments_(arguments), flush_bytes_(std::clamp<std::int64_t>(2 * last_cache, 32 << 20, most_flush)) {}
+      : kernel_(kernel),
+        arguments_(arguments),
+        flush_bytes_(std::clamp<std::int64_t>(2 * last_cache, 32 << 20, most_flush)) {}
 
   void run() override { kernel_.run(arguments_); }
   double sample(CacheState cache) override {
@@ -94,7 +96,11 @@ class CpuSubject : public Subject {
 class CudaSubject : public Subject {
  public:
   CudaSubject(const Kernel& kernel, const Arguments& arguments, const DeviceFacts& facts, std::size_t bytes)
-      : kernel_(kernel), host_(arguments), facts_(facts), timer_(facts.device.index), bytes_(std::max<std::int64_t>(static_cast<std::int64_t>(bytes), 1)) {
+      : kernel_(kernel),
+        host_(arguments),
+        facts_(facts),
+        timer_(facts.device.index),
+        bytes_(std::max<std::int64_t>(static_cast<std::int64_t>(bytes), 1)) {
     add_copy();
   }
 
@@ -104,17 +110,21 @@ class CudaSubject : public Subject {
   }
   double sample(CacheState cache) override {
     if (cache == CacheState::warm) return measured(1);
-    const auto wanted = std::clamp<std::int64_t>(2 * facts_.last_cache_bytes / bytes_ + 1, 2, std::max<std::int64_t>(most_copy_bytes / bytes_, 2));
+    const auto wanted = std::clamp<std::int64_t>(2 * facts_.last_cache_bytes / bytes_ + 1, 2,
+                                                 std::max<std::int64_t>(most_copy_bytes / bytes_, 2));
     while (static_cast<std::int64_t>(tensors_.size()) < std::min<std::int64_t>(wanted, 64)) add_copy();
     return measured(tensors_.size());
   }
 
  private:
-  void add_copy() { tensors_.push_back(std::make_unique<CudaTensors>(kernel_.program().algorithm, host_, facts_.device)); }
+  void add_copy() {
+    tensors_.push_back(std::make_unique<CudaTensors>(kernel_.program().algorithm, host_, facts_.device));
+  }
   double measured(std::size_t copies) {
     RunOptions options;
     options.stream = timer_.stream();
-    const double seconds = timer_.seconds(calls_, [&] { kernel_.run(tensors_[next_++ % copies]->arguments(), options); });
+    const double seconds =
+        timer_.seconds(calls_, [&] { kernel_.run(tensors_[next_++ % copies]->arguments(), options); });
     calls_ = std::clamp(static_cast<int>(least_sample / std::max(seconds, 1e-7)), 1, CudaTimer::most_pieces);
     return seconds;
   }
@@ -133,7 +143,8 @@ std::string build_fault(const Program& program) {
   for (const EmittedKernel& k : program.kernels) {
     const std::optional<CudaBuild> build = find_cuda_build(k, program.target.arch);
     if (!build || !build->resources_known) continue;
-    if (const auto bytes = std::max(build->resources.spill_store_bytes, build->resources.spill_load_bytes); bytes > most_spilled)
+    if (const auto bytes = std::max(build->resources.spill_store_bytes, build->resources.spill_load_bytes);
+        bytes > most_spilled)
       return fmt::format("spills {} bytes of registers ({} at most)", bytes, most_spilled);
     for (const std::string& warning : build->warnings)
       if (warning.find("C75") != std::string::npos) return "ptxas serialises its products: " + warning;
@@ -141,29 +152,35 @@ std::string build_fault(const Program& program) {
   return "";
 }
 
-std::unique_ptr<Subject> subject_of(const Kernel& kernel, const Arguments& arguments, const DeviceFacts& facts, std::size_t bytes) {
+std::unique_ptr<Subject> subject_of(const Kernel& kernel, const Arguments& arguments, const DeviceFacts& facts,
+                                    std::size_t bytes) {
   if (facts.device.kind == Device::Kind::cuda) return std::make_unique<CudaSubject>(kernel, arguments, facts, bytes);
   return std::make_unique<CpuSubject>(kernel, arguments, facts.last_cache_bytes);
 }
 
-void serve(WorkerLine& line, const Point& point, const TuneProblem& problem, const Reference& reference, const DeviceFacts& facts) {
+void serve(WorkerLine& line, const Point& point, const TuneProblem& problem, const Reference& reference,
+           const DeviceFacts& facts) {
   const Kernel kernel = Kernel::get(problem.algorithm, problem.problem, schedule_of(point), facts.device);
   if (facts.device.kind == Device::Kind::cuda)
-    if (const std::string fault = build_fault(kernel.program()); !fault.empty()) return line.write("fault " + one_line(fault));
+    if (const std::string fault = build_fault(kernel.program()); !fault.empty())
+      return line.write("fault " + one_line(fault));
   line.write("built");
   std::vector<std::unique_ptr<std::byte[]>> memory;
   const Arguments arguments = reference.fresh_outputs(memory);
   const std::unique_ptr<Subject> subject = subject_of(kernel, arguments, facts, reference.bytes());
   subject->run();
-  if (const std::string fault = reference.check(arguments); !fault.empty()) return line.write("fault wrong: " + one_line(fault));
+  if (const std::string fault = reference.check(arguments); !fault.empty())
+    return line.write("fault wrong: " + one_line(fault));
   subject->sample(CacheState::warm);  // how many calls a sample needs
   line.write("good");
-  while (const auto word = line.read()) line.write(fmt::format("{}", subject->sample(*word == "cold" ? CacheState::cold : CacheState::warm)));
+  while (const auto word = line.read())
+    line.write(fmt::format("{}", subject->sample(*word == "cold" ? CacheState::cold : CacheState::warm)));
 }
 
 }  // namespace
 
-void serve_candidate(WorkerLine& line, const Point& point, const TuneProblem& problem, const Reference& reference, const DeviceFacts& facts) {
+void serve_candidate(WorkerLine& line, const Point& point, const TuneProblem& problem, const Reference& reference,
+                     const DeviceFacts& facts) {
   try {
     serve(line, point, problem, reference, facts);
   } catch (const Error& e) {

@@ -1,5 +1,5 @@
-// The candidates for a problem: the product of the choices that YAML files list, without what is not legal, each refusal
-// with its reasons. The search sees fields and values only; what they mean is in SpaceRules.
+// The candidates for a problem: the product of the choices that YAML files list, without what is not legal, each
+// refusal with its reasons. The search sees fields and values only; what they mean is in SpaceRules.
 #pragma once
 
 #include <functional>
@@ -46,14 +46,15 @@ struct Space {
 };
 
 // `also`: points beside the choices, such as the shipped schedule; they come first.
-ATTILE_API Space make_space(std::span<const ScheduleSpace> choices, const SpaceRules& rules, std::span<const Point> also = {});
+ATTILE_API Space make_space(std::span<const ScheduleSpace> choices, const SpaceRules& rules,
+                            std::span<const Point> also = {});
 
-// Candidates one step away: another value of one field, the next larger or smaller one of a number, or such a step of two
-// numbers. In the order of the space.
+// Candidates one step away: another value of one field, the next larger or smaller one of a number, or such a step of
+// two numbers. In the order of the space.
 ATTILE_API std::vector<std::size_t> neighbours(const Space& space, std::size_t of);
 
-// "tile_rows 48: 12, stages …": how many points each reason refused, with one point of it, most frequent first. Numbers in
-// reasons do not tell them apart.
+// "tile_rows 48: 12, stages …": how many points each reason refused, with one point of it, most frequent first. Numbers
+// in reasons do not tell them apart.
 struct RejectionGroup {
   std::string reason;  // of the first point
   Point example;

@@ -50,7 +50,8 @@ class StoredChoice : public Chooser {
  public:
   StoredChoice(std::string folder, double budget) : folder_(std::move(folder)), budget_(budget) {}
 
-  std::vector<Schedule> choices(const Algorithm& a, const Problem& p, const Target& t, const AttentionCall& call, Tuning tuning) override {
+  std::vector<Schedule> choices(const Algorithm& a, const Problem& p, const Target& t, const AttentionCall& call,
+                                Tuning tuning) override {
     std::vector<Schedule> out;
     try {
       if (tuning == Tuning::now) tune_if_unknown(a, p, call);
@@ -64,7 +65,8 @@ class StoredChoice : public Chooser {
   }
 
  private:
-  void add_results(std::vector<Schedule>& out, const Algorithm& a, const Problem& p, const Target& t, const AttentionCall& call) {
+  void add_results(std::vector<Schedule>& out, const Algorithm& a, const Problem& p, const Target& t,
+                   const AttentionCall& call) {
     if (folder_.empty()) return;
     const ResultStore names(folder_, name_of(t, call.device));
     if (::access(names.path().c_str(), R_OK) != 0) return;  // the usual case, and nothing is opened for it
@@ -99,7 +101,8 @@ class StoredChoice : public Chooser {
       if (known.match.matches(a, p)) return out.push_back(made_legal(a, p, known.schedule, t));
   }
 
-  void add_model_choice(std::vector<Schedule>& out, const Algorithm& a, const Problem& p, const Target& t, const AttentionCall& call) {
+  void add_model_choice(std::vector<Schedule>& out, const Algorithm& a, const Problem& p, const Target& t,
+                        const AttentionCall& call) {
     const Constants constants = shipped_constants(t);
     const SpaceRules rules = schedule_rules(a, p, shape_of(call), t, constants);
     const Space space = make_space(schedule_file(t).spaces, rules);
@@ -110,7 +113,9 @@ class StoredChoice : public Chooser {
   DeviceFacts facts_now(Device device) {
     const std::lock_guard lock(mutex_);
     const auto found = facts_.find(to_string(device));
-    if (found != facts_.end() && (device.kind != Device::Kind::cpu || found->second.machine.units == facts_of(device).machine.units)) return found->second;
+    if (found != facts_.end() &&
+        (device.kind != Device::Kind::cpu || found->second.machine.units == facts_of(device).machine.units))
+      return found->second;
     return facts_.insert_or_assign(to_string(device), facts_of(device)).first->second;
   }
 
@@ -125,7 +130,8 @@ class StoredChoice : public Chooser {
     TuneOptions options;
     options.budget = budget_;
     options.folder = folder_;
-    if (const TuneReport report = tune(problem, shape, facts, options); !report.unkept.empty()) warn(fmt::format("a tuning result is not kept: {}", report.unkept));
+    if (const TuneReport report = tune(problem, shape, facts, options); !report.unkept.empty())
+      warn(fmt::format("a tuning result is not kept: {}", report.unkept));
   }
 
   // A process that runs on a GPU cannot fork workers for it.
@@ -133,7 +139,10 @@ class StoredChoice : public Chooser {
     std::vector<std::string> words = tune_words(call);
     const std::string command = command_path();
     if (words.empty() || command.empty())
-      return warn(words.empty() ? "this call cannot be tuned from within a program; what is known is taken" : "tuning on a GPU needs the command 'attile' beside the library or in PATH; what is known is taken");
+      return warn(
+          words.empty()
+              ? "this call cannot be tuned from within a program; what is known is taken"
+              : "tuning on a GPU needs the command 'attile' beside the library or in PATH; what is known is taken");
     words.insert(words.begin(), {command, "tune", "--budget", fmt::format("{:.0f}s", budget_)});
     const ChildResult result = run_child(words);
     if (result.code != 0) warn(fmt::format("tuning failed: {}", result.output.substr(0, 400)));
@@ -160,14 +169,17 @@ std::shared_ptr<Chooser> make_chooser() {
 
 void use_tuning_results() { set_chooser_maker(make_chooser); }
 
-std::shared_ptr<Chooser> stored_choice(std::string folder, double budget) { return std::make_shared<StoredChoice>(std::move(folder), budget); }
+std::shared_ptr<Chooser> stored_choice(std::string folder, double budget) {
+  return std::make_shared<StoredChoice>(std::move(folder), budget);
+}
 
 CallShape shape_of(const AttentionCall& call) {
   CallShape s;
   s.sequences = call.cu_seqlens_q ? std::max<std::int64_t>(call.cu_seqlens_q->shape[0] - 1, 1) : call.q.shape[0];
   s.heads = call.q.shape[1], s.kv_heads = call.k.shape[1];
   s.rows = call.q.shape[2], s.keys = call.k.shape[2];
-  if (call.cu_seqlens_q) s.rows = (s.rows + s.sequences - 1) / s.sequences, s.keys = (s.keys + s.sequences - 1) / s.sequences;
+  if (call.cu_seqlens_q)
+    s.rows = (s.rows + s.sequences - 1) / s.sequences, s.keys = (s.keys + s.sequences - 1) / s.sequences;
   if (s.rows <= 0 || s.keys <= 0) return s;
   // Visible pairs of a trapezium: masks by sizes only.
   double pairs = 0;
@@ -178,7 +190,8 @@ CallShape shape_of(const AttentionCall& call) {
     if (call.causal) to = std::min(to, position + 1);
     if (call.window_left >= 0) from = std::max(from, position - call.window_left);
     if (call.window_right >= 0) to = std::min(to, position + call.window_right + 1);
-    pairs += static_cast<double>(std::max<std::int64_t>(to - from, 0)) * static_cast<double>(std::min(step, s.rows - row));
+    pairs +=
+        static_cast<double>(std::max<std::int64_t>(to - from, 0)) * static_cast<double>(std::min(step, s.rows - row));
   }
   s.visible = std::max(pairs / (static_cast<double>(s.rows) * static_cast<double>(s.keys)), 1e-6);
   return s;
@@ -187,21 +200,28 @@ CallShape shape_of(const AttentionCall& call) {
 std::vector<std::string> tune_words(const AttentionCall& call) {
   if (call.cu_seqlens_q || call.values || call.bias || call.offset != 0) return {};
   std::vector<std::string> words{"--device", to_string(call.device)};
-  const auto add = [&](const std::string& flag, const auto& value) { words.push_back("--" + flag), words.push_back(fmt::format("{}", value)); };
+  const auto add = [&](const std::string& flag, const auto& value) {
+    words.push_back("--" + flag), words.push_back(fmt::format("{}", value));
+  };
   add("dtype", to_string(call.q.dtype)), add("out-dtype", to_string(call.o.dtype));
   add("batch", call.q.shape[0]), add("heads", call.q.shape[1]), add("kv-heads", call.k.shape[1]);
-  add("seqlen-q", call.q.shape[2]), add("seqlen-k", call.k.shape[2]), add("head-dim", call.q.shape[3]), add("value-dim", call.v.shape[3]);
+  add("seqlen-q", call.q.shape[2]), add("seqlen-k", call.k.shape[2]), add("head-dim", call.q.shape[3]),
+      add("value-dim", call.v.shape[3]);
   if (call.rule != Rule::softmax) add("rule", to_string(call.rule));
   if (call.causal) words.push_back("--causal");
   if (call.tf32) words.push_back("--tf32");
   if (call.lse) words.push_back("--lse");
-  if (call.window_left >= 0 || call.window_right >= 0) words.push_back(fmt::format("--window={},{}", call.window_left, call.window_right));
+  if (call.window_left >= 0 || call.window_right >= 0)
+    words.push_back(fmt::format("--window={},{}", call.window_left, call.window_right));
   if (call.softcap > 0) add("softcap", call.softcap);
   if (call.dropout > 0) add("dropout", call.dropout);
   if (call.top_k > 0) add("top-k", call.top_k), add("top-k-renormalise", call.top_k_renormalise);
   if (call.alibi_slopes) add("alibi-slopes", "standard");
-  for (const auto& [flag, there] : {std::pair{"mask", call.mask.has_value()}, {"sink", call.sink.has_value()}, {"prefix-len", call.prefix_len.has_value()},
-                                    {"doc-ids", call.doc_ids.has_value()}, {"kv-lens", call.kv_lens.has_value()}})
+  for (const auto& [flag, there] : {std::pair{"mask", call.mask.has_value()},
+                                    {"sink", call.sink.has_value()},
+                                    {"prefix-len", call.prefix_len.has_value()},
+                                    {"doc-ids", call.doc_ids.has_value()},
+                                    {"kv-lens", call.kv_lens.has_value()}})
     if (there) add(flag, "random");
   return words;
 }

@@ -1,4 +1,5 @@
-// What the search asks of a device: prove candidates, time them. The real ones stand in local_device.h; tests script one.
+// What the search asks of a device: prove candidates, time them. The real ones stand in local_device.h; tests script
+// one.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,8 @@ class TuneDevice {
   virtual double now() = 0;
   // Candidates that are proven at a time.
   virtual std::size_t width() const = 0;
-  // Builds every candidate and compares what it writes with the reference; one result each, in order. None is begun after
-  // `until`. Whatever a candidate does, this returns.
+  // Builds every candidate and compares what it writes with the reference; one result each, in order. None is begun
+  // after `until`. Whatever a candidate does, this returns.
   virtual std::vector<Proof> prove(std::span<const Point> candidates, double until) = 0;
   // One sample of a proven candidate.
   virtual Timing time(const Point& candidate, CacheState cache) = 0;

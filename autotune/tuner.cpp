@@ -23,7 +23,11 @@ constexpr std::int64_t noise_lasts_s = 600;
 class Tuning {
  public:
   Tuning(const TuneProblem& problem, const CallShape& shape, const DeviceFacts& facts, const TuneOptions& options)
-      : problem_(problem), shape_(shape), facts_(facts), options_(options), store_(options.folder, facts.machine),
+      : problem_(problem),
+        shape_(shape),
+        facts_(facts),
+        options_(options),
+        store_(options.folder, facts.machine),
         bucket_(bucket_of(problem.algorithm, problem.problem, shape, facts.machine.units)) {
     report_.constants = device_constants(facts, options.folder);
     report_.shipped = point_of(default_schedule(problem.algorithm, problem.problem, facts.target));
@@ -38,11 +42,13 @@ class Tuning {
     std::optional<FileLock> turn;
     if (!options_.folder.empty() && make_folders(options_.folder) == 0) {
       int asked = 0;
-      turn.emplace(store_.timing_lock_path(), std::chrono::milliseconds(static_cast<int>(1000 * (2 * std::max(options_.budget, 300.0)))), [&] {
-        if (asked++ == 1 && options_.note) options_.note("another process tunes on this device: waiting for it");
-        if (asked > 1 && looked_up()) return true;
-        return options_.stop && *options_.stop;
-      });
+      turn.emplace(store_.timing_lock_path(),
+                   std::chrono::milliseconds(static_cast<int>(1000 * (2 * std::max(options_.budget, 300.0)))), [&] {
+                     if (asked++ == 1 && options_.note)
+                       options_.note("another process tunes on this device: waiting for it");
+                     if (asked > 1 && looked_up()) return true;
+                     return options_.stop && *options_.stop;
+                   });
       if (looked_up()) return std::move(report_);
     }
     measure(device);
@@ -52,7 +58,8 @@ class Tuning {
 
  private:
   bool has_new() const {
-    return std::any_of(report_.space.candidates.begin(), report_.space.candidates.end(), [&](const Candidate& c) { return !tried_.seen.contains(hash_of(c.point)); });
+    return std::any_of(report_.space.candidates.begin(), report_.space.candidates.end(),
+                       [&](const Candidate& c) { return !tried_.seen.contains(hash_of(c.point)); });
   }
 
   // Reads what is known, and whether that is enough.
@@ -60,7 +67,9 @@ class Tuning {
     report_.result = store_.find(bucket_);
     tried_ = report_.result ? store_.tried(bucket_) : TriedList{};
     if (!report_.result || options_.resume || options_.again) return false;
-    const bool legal = report_.space.find(report_.result->winner) || legality(problem_.algorithm, problem_.problem, schedule_of(report_.result->winner), facts_.target).empty();
+    const bool legal =
+        report_.space.find(report_.result->winner) ||
+        legality(problem_.algorithm, problem_.problem, schedule_of(report_.result->winner), facts_.target).empty();
     const bool doubtful = report_.result->noisy && std::time(nullptr) - report_.result->when > noise_lasts_s;
     report_.known = legal && report_.result->complete && !doubtful && !has_new();
     if (report_.known) report_.found.tried = tried_;
@@ -96,7 +105,8 @@ class Tuning {
 
   void correlate() {
     std::vector<double> predicted, measured;
-    for (const Measured& m : report_.found.measured) predicted.push_back(report_.space.candidates[m.candidate].predicted), measured.push_back(m.seconds);
+    for (const Measured& m : report_.found.measured)
+      predicted.push_back(report_.space.candidates[m.candidate].predicted), measured.push_back(m.seconds);
     report_.correlation = rank_correlation(predicted, measured);
   }
 
@@ -113,7 +123,8 @@ class Tuning {
   void keep_partly(const TriedList& tried) {
     TuneResult r = blank();
     for (const auto& [point, outcome] : tried.outcomes)
-      if (outcome.seconds > 0 && (r.seconds == 0 || outcome.seconds < r.seconds)) r.seconds = outcome.seconds, r.winner = parse_point(point, "tuning");
+      if (outcome.seconds > 0 && (r.seconds == 0 || outcome.seconds < r.seconds))
+        r.seconds = outcome.seconds, r.winner = parse_point(point, "tuning");
     if (r.seconds == 0) return;
     r.gflops = options_.flops / r.seconds / 1e9;
     store_.put(r, with_predictions(tried));
@@ -146,8 +157,11 @@ class Tuning {
 
   [[noreturn]] void refuse(const std::string& what, const std::vector<RejectionGroup>& groups) const {
     std::string needs;
-    for (const RejectionGroup& g : groups) needs += fmt::format("{}{} ({} of them, such as {})", needs.empty() ? "" : "; ", g.reason, g.count, to_string(g.example));
-    throw Error(ErrorKind::unsupported, "tune", fmt::format("{} for {} on {}: {}", what, to_string(problem_.problem), facts_.target.name, needs));
+    for (const RejectionGroup& g : groups)
+      needs += fmt::format("{}{} ({} of them, such as {})", needs.empty() ? "" : "; ", g.reason, g.count,
+                           to_string(g.example));
+    throw Error(ErrorKind::unsupported, "tune",
+                fmt::format("{} for {} on {}: {}", what, to_string(problem_.problem), facts_.target.name, needs));
   }
 
   [[noreturn]] void refuse_failed() const {
@@ -170,13 +184,15 @@ class Tuning {
 
 }  // namespace
 
-Space tuning_space(const TuneProblem& problem, const CallShape& shape, const DeviceFacts& facts, const Constants& constants) {
+Space tuning_space(const TuneProblem& problem, const CallShape& shape, const DeviceFacts& facts,
+                   const Constants& constants) {
   const SpaceRules rules = schedule_rules(problem.algorithm, problem.problem, shape, facts.target, constants);
   const Point shipped = point_of(default_schedule(problem.algorithm, problem.problem, facts.target));
   return make_space(schedule_file(facts.target).spaces, rules, std::span(&shipped, 1));
 }
 
-TuneReport tune(const TuneProblem& problem, const CallShape& shape, const DeviceFacts& facts, const TuneOptions& options, TuneDevice* device) {
+TuneReport tune(const TuneProblem& problem, const CallShape& shape, const DeviceFacts& facts,
+                const TuneOptions& options, TuneDevice* device) {
   return Tuning(problem, shape, facts, options).run(device);
 }
 

@@ -46,7 +46,8 @@ struct Pipe {
   Fd read, write;
   Pipe() {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(ErrorKind::resource, "tuning", fmt::format("no pipe to a child process: {}", error_text(errno)));
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+      throw Error(ErrorKind::resource, "tuning", fmt::format("no pipe to a child process: {}", error_text(errno)));
     read = Fd(ends[0]), write = Fd(ends[1]);
   }
 };
@@ -140,7 +141,8 @@ bool Worker::fill() {
 
 std::optional<std::string> Worker::receive(double seconds) {
   using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6)));
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6)));
   for (;;) {
     if (auto line = take_line(pending_)) return line;
     if (gone_) return std::nullopt;
@@ -178,7 +180,8 @@ void Worker::reap(bool at_once) {
 
 std::string Worker::fate(double seconds) {
   if (!gone_) return fmt::format("hung: no answer within {:.3g} s", seconds);
-  if (WIFSIGNALED(status_)) return fmt::format("crashed: signal {} ({})", WTERMSIG(status_), strsignal(WTERMSIG(status_)));
+  if (WIFSIGNALED(status_))
+    return fmt::format("crashed: signal {} ({})", WTERMSIG(status_), strsignal(WTERMSIG(status_)));
   return fmt::format("ended: code {}", WEXITSTATUS(status_));
 }
 

@@ -1,5 +1,5 @@
-// A child process that does one candidate's work: a fork of this one, so that it has the problem and its tensors without a
-// copy. Crashes, hangs and broken CUDA contexts end with it. Parent and child speak in lines.
+// A child process that does one candidate's work: a fork of this one, so that it has the problem and its tensors
+// without a copy. Crashes, hangs and broken CUDA contexts end with it. Parent and child speak in lines.
 //
 // The parent must not have started the CUDA driver where the child is to use it (a driver does not survive a fork).
 #pragma once
@@ -44,7 +44,8 @@ class ATTILE_API Worker {
   // The next line, once it is whole. Nothing: none came within `seconds`, or the child is gone.
   std::optional<std::string> receive(double seconds);
   bool alive() const { return !gone_; }
-  // Why no line came: "crashed: signal 11", "ended: code 3", "hung: no answer within 10 s" (given `seconds` were waited).
+  // Why no line came: "crashed: signal 11", "ended: code 3", "hung: no answer within 10 s" (given `seconds` were
+  // waited).
   std::string fate(double seconds);
 
   // Waits until one of the workers has something to receive or is gone, at most `seconds`.

@@ -52,7 +52,8 @@ double budget_of(const std::string& text) {
   const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
   const double scale = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
   if (error != std::errc() || scale == 0 || !(value > 0) || value * scale > 7 * 24 * 3600)
-    throw Error(ErrorKind::argument, "--budget", fmt::format("\"{}\" is no time", text), "such as 10s, 2m or exhaustive");
+    throw Error(ErrorKind::argument, "--budget", fmt::format("\"{}\" is no time", text),
+                "such as 10s, 2m or exhaustive");
   return value * scale;
 }
 
@@ -62,7 +63,8 @@ struct LoadedCase {
 };
 
 LoadedCase load_case(const KernelFlags& flags, Device device) {
-  const DType out = flags.attention.dtype.empty() ? DType::float32 : parse_float_dtype(flags.attention.dtype, "--dtype");
+  const DType out =
+      flags.attention.dtype.empty() ? DType::float32 : parse_float_dtype(flags.attention.dtype, "--dtype");
   LoadedCase c;
   c.data = std::make_unique<CallData>(flags.attention, Contents::values, flags.lse, out);
   AttentionCall& call = c.data->call();
@@ -124,14 +126,16 @@ void write_page(const std::string& path, const std::string& page) {
 int tune_one(const TuneFlags& f, const KernelFlags& kernel, const DeviceFacts& facts) {
   const LoadedCase c = load_case(kernel, facts.device);
   if (f.explain) {
-    fmt::print("{}", explain_table(c.tune, facts, explained(c.tune, facts, result_folder()), static_cast<std::size_t>(f.rows)));
+    fmt::print("{}", explain_table(c.tune, facts, explained(c.tune, facts, result_folder()),
+                                   static_cast<std::size_t>(f.rows)));
     return good;
   }
   ProgressLine progress;
   const TuneReport report = tune(c.tune.problem, c.tune.shape, facts, options_of(f, c.tune, progress));
   progress.end();
   if (f.json)
-    fmt::print("{}\n", tune_json(c.tune, facts, report).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n",
+               tune_json(c.tune, facts, report).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   else
     fmt::print("{}", tune_table(c.tune, facts, report, static_cast<std::size_t>(f.rows)));
   if (!report.unkept.empty()) fmt::print(stderr, "attile: the result is not kept: {}\n", report.unkept);
@@ -177,8 +181,7 @@ int tune_list(const TuneFlags& f, const DeviceFacts& facts) {
 
 int run(const TuneFlags& f) {
   budget_of(f.budget);  // a wrong word is wrong usage, before any work
-  set_worker_count(f.kernel.machine.threads);
-  const DeviceFacts facts = facts_of_flag(f.kernel.machine.device);
+  const DeviceFacts facts = facts_of_flag(f.kernel.machine.device, f.kernel.machine.threads);
   const Interruptible interruptible;
   return f.list.empty() ? tune_one(f, f.kernel, facts) : tune_list(f, facts);
 }
@@ -186,23 +189,30 @@ int run(const TuneFlags& f) {
 void add_flags(CLI::App& verb, TuneFlags& f) {
   add_size_flags(verb, f.kernel.attention);
   add_variant_flags(verb, f.kernel.attention);
-  verb.add_option("--out-dtype", f.kernel.attention.out_dtype, "Type of the output (as --dtype)")->type_name("TYPE")->group("Attention");
+  verb.add_option("--out-dtype", f.kernel.attention.out_dtype, "Type of the output (as --dtype)")
+      ->type_name("TYPE")
+      ->group("Attention");
   verb.add_flag("--lse", f.kernel.lse, "With the log-sum-exp as a second output")->group("Attention");
   add_machine_flags(verb, f.kernel.machine);
   verb.add_option("--budget", f.budget, "Time to take: 10s, 2m, exhaustive (30s)")->type_name("TIME");
   verb.add_flag("--resume", f.resume, "More candidates for a problem that is known");
   verb.add_flag("--again", f.again, "Everything anew");
-  verb.add_flag("--explain", f.explain, "Nothing is timed: the candidates, what the model says of them, why others are refused");
+  verb.add_flag("--explain", f.explain,
+                "Nothing is timed: the candidates, what the model says of them, why others are refused");
   verb.add_option("--report", f.report, "A page with everything that was measured")->type_name("FILE.html");
-  verb.add_option("--list", f.list, "A text file with a problem on each line, as flags; # begins a comment")->type_name("FILE");
-  verb.add_option("--rows", f.rows, "Candidates that the table shows (12)")->check(CLI::Range(1, 100000).description(""));
+  verb.add_option("--list", f.list, "A text file with a problem on each line, as flags; # begins a comment")
+      ->type_name("FILE");
+  verb.add_option("--rows", f.rows, "Candidates that the table shows (12)")
+      ->check(CLI::Range(1, 100000).description(""));
   verb.add_flag("--json", f.json, "The report as JSON");
 }
 
 }  // namespace
 
-DeviceFacts facts_of_flag(const std::string& text) {
-  if (parse_device(text == "auto" ? "cpu" : text, "--device").kind == Device::Kind::cpu && text != "auto") return facts_of(Device{});
+DeviceFacts facts_of_flag(const std::string& text, int threads) {
+  set_worker_count(threads);
+  if (parse_device(text == "auto" ? "cpu" : text, "--device").kind == Device::Kind::cpu && text != "auto")
+    return facts_of(Device{});
   // Looking for a GPU starts its driver, which this process must not have when it forks.
   Worker worker([&](WorkerLine& line) {
     try {
@@ -215,7 +225,9 @@ DeviceFacts facts_of_flag(const std::string& text) {
   });
   constexpr double patience = 120;
   const std::optional<std::string> answer = worker.receive(patience);
-  if (!answer) throw Error(ErrorKind::environment, "--device", fmt::format("a child process that looked for it {}", worker.fate(patience)));
+  if (!answer)
+    throw Error(ErrorKind::environment, "--device",
+                fmt::format("a child process that looked for it {}", worker.fate(patience)));
   if (answer->starts_with('!')) throw Error(static_cast<ErrorKind>(answer->at(1) - '0'), "", answer->substr(2));
   return facts_from_child(parse_device(*answer, "--device"));
 }
@@ -226,7 +238,11 @@ Action add_tune(CLI::App& verb) {
   verb.require_subcommand(0, 1);
   const auto add = [&](const char* name, const char* doc) {
     CLI::App* sub = verb.add_subcommand(name, doc);
-    sub->add_option("--device", flags->store.device, "auto (the first GPU, else cpu), cpu, cuda or cuda:i")->type_name("DEVICE");
+    sub->add_option("--device", flags->store.device, "auto (the first GPU, else cpu), cpu, cuda or cuda:i")
+        ->type_name("DEVICE");
+    sub->add_option("--threads", flags->store.threads,
+                    "On a CPU: results for calls with so many threads; 0 is every core")
+        ->check(CLI::Range(0, 4096).description(""));
     return sub;
   };
   CLI::App* shows = add("show", "Every result that is kept for the device");

@@ -43,6 +43,7 @@ std::string tune_page(const TuneCase& c, const DeviceFacts& facts, const TuneRep
 struct StoreFlags {
   std::string device = "auto", file;
   bool json = false, all = false;
+  int threads = 0;  // whose results: 0 is every core
 };
 int show_results(const StoreFlags& flags);
 int export_results(const StoreFlags& flags);
@@ -50,6 +51,6 @@ int import_results(const StoreFlags& flags);
 int forget_results(const StoreFlags& flags);
 
 // The device of --device without a CUDA driver in this process, so that it can fork workers. Throws as device_of does.
-DeviceFacts facts_of_flag(const std::string& device);
+DeviceFacts facts_of_flag(const std::string& device, int threads = 0);
 
 }  // namespace attile::cli

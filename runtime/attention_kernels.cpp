@@ -47,7 +47,8 @@ Memory& memory() {
   return *m;
 }
 
-std::vector<Schedule> schedules_of(const CallKey& key, const CallAlgorithm& a, const Target& target, const AttentionCall& call) {
+std::vector<Schedule> schedules_of(const CallKey& key, const CallAlgorithm& a, const Target& target,
+                                   const AttentionCall& call) {
   if (key.schedule) return {*key.schedule};
   std::vector<Schedule> out;
   const std::shared_ptr<Chooser> by = key.tuning == Tuning::never ? nullptr : chooser();
@@ -60,7 +61,8 @@ std::vector<Schedule> schedules_of(const CallKey& key, const CallAlgorithm& a, c
 }
 
 // The first schedule from `from` on whose kernel can be had. The last one's error is the caller's.
-std::optional<KernelChoice> first_usable(const CallAlgorithm& a, const std::vector<Schedule>& schedules, Device device, std::size_t from) {
+std::optional<KernelChoice> first_usable(const CallAlgorithm& a, const std::vector<Schedule>& schedules, Device device,
+                                         std::size_t from) {
   for (std::size_t i = from; i < schedules.size(); ++i) {
     const bool last = i + 1 == schedules.size();
     try {
@@ -110,7 +112,8 @@ Chosen chosen_for(const CallKey& key, Building building, const CallAlgorithm& a,
 
 }  // namespace
 
-KernelChoice kernel_choice(const CallKey& key, Building building, const std::function<CallAlgorithm()>& describe, const AttentionCall& call) {
+KernelChoice kernel_choice(const CallKey& key, Building building, const std::function<CallAlgorithm()>& describe,
+                           const AttentionCall& call) {
   Memory& m = memory();
   {
     const std::shared_lock lock(m.mutex);

@@ -1,5 +1,5 @@
-// Which kernel a ready-attention call has: remembered by all that decides it, chosen by the store of tuning results, built or
-// only looked for. Internal to runtime.
+// Which kernel a ready-attention call has: remembered by all that decides it, chosen by the store of tuning results,
+// built or only looked for. Internal to runtime.
 #pragma once
 
 #include <array>
@@ -25,7 +25,8 @@ struct CallKey {
   std::optional<Schedule> schedule;
   Device device;
   Tuning tuning;
-  std::array<std::uint8_t, 3> sizes;  // powers of two of rows, keys, sequences × heads; 0 where the chooser is not asked
+  std::array<std::uint8_t, 3>
+      sizes;  // powers of two of rows, keys, sequences × heads; 0 where the chooser is not asked
   bool operator==(const CallKey&) const = default;
 };
 
@@ -41,7 +42,8 @@ struct KernelChoice {
 };
 
 // `describe` is only asked for a key that is not remembered. Throws as Kernel::get does, for the shipped schedule.
-KernelChoice kernel_choice(const CallKey& key, Building building, const std::function<CallAlgorithm()>& describe, const AttentionCall& call);
+KernelChoice kernel_choice(const CallKey& key, Building building, const std::function<CallAlgorithm()>& describe,
+                           const AttentionCall& call);
 // After a run that threw: whether there is a next schedule to try, which from now on is the key's.
 bool give_way(const CallKey& key, const KernelChoice& choice, const Error& error);
 

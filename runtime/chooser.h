@@ -1,5 +1,5 @@
-// Who says which schedule a call gets where the caller names none, and what a call may wait for. The tuner's store stands
-// behind this interface; without one the shipped schedules are taken.
+// Who says which schedule a call gets where the caller names none, and what a call may wait for. The tuner's store
+// stands behind this interface; without one the shipped schedules are taken.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,12 @@
 namespace attile {
 inline namespace v1 {
 
-// never: the shipped schedules. cached: what tuning found before. now: a problem without a result is tuned at its first call,
-// which takes many seconds.
+// never: the shipped schedules. cached: what tuning found before. now: a problem without a result is tuned at its first
+// call, which takes many seconds.
 enum class Tuning : std::uint8_t { never, cached, now };
-// on_demand: a kernel that is not there is built, and the call waits. never: an error at once instead. background: the call
-// runs with any kernel of its problem that is there while the chosen one is built; an error at once where there is none.
+// on_demand: a kernel that is not there is built, and the call waits. never: an error at once instead. background: the
+// call runs with any kernel of its problem that is there while the chosen one is built; an error at once where there is
+// none.
 enum class Building : std::uint8_t { on_demand, never, background };
 
 struct AttentionCall;
@@ -25,9 +26,10 @@ struct AttentionCall;
 class ATTILE_API Chooser {
  public:
   virtual ~Chooser();
-  // Schedules for the call, best first; each may turn out not to work. Empty: nothing is known. Called once for each kernel
-  // that a process meets, and again where lengths differ by powers of two.
-  virtual std::vector<Schedule> choices(const Algorithm& a, const Problem& p, const Target& t, const AttentionCall& call, Tuning tuning) = 0;
+  // Schedules for the call, best first; each may turn out not to work. Empty: nothing is known. Called once for each
+  // kernel that a process meets, and again where lengths differ by powers of two.
+  virtual std::vector<Schedule> choices(const Algorithm& a, const Problem& p, const Target& t,
+                                        const AttentionCall& call, Tuning tuning) = 0;
 };
 
 // Null: none. Kernels already chosen stay.

@@ -20,7 +20,8 @@ const Nvml& nvml() {
     Nvml n;
     const OpenedLibrary opened = open_library("libnvidia-ml.so.1");
     if (opened.handle == nullptr) return n;
-    n.usable = bind(opened.handle, "nvmlInit_v2", n.init) && bind(opened.handle, "nvmlDeviceGetHandleByUUID", n.handle_by_uuid) &&
+    n.usable = bind(opened.handle, "nvmlInit_v2", n.init) &&
+               bind(opened.handle, "nvmlDeviceGetHandleByUUID", n.handle_by_uuid) &&
                bind(opened.handle, "nvmlDeviceGetEnforcedPowerLimit", n.power_limit) && n.init() == 0;
     return n;
   }();
@@ -33,7 +34,9 @@ std::optional<int> gpu_power_limit_w(const std::string& uuid) {
   Device device = nullptr;
   unsigned milliwatts = 0;
   const Nvml& library = nvml();
-  if (!library.usable || library.handle_by_uuid(uuid.c_str(), &device) != 0 || library.power_limit(device, &milliwatts) != 0) return std::nullopt;
+  if (!library.usable || library.handle_by_uuid(uuid.c_str(), &device) != 0 ||
+      library.power_limit(device, &milliwatts) != 0)
+    return std::nullopt;
   return static_cast<int>(milliwatts / 1000);
 }
 

@@ -1,5 +1,5 @@
-// What NVIDIA's management library (libnvidia-ml.so.1, part of the driver) tells of a GPU. Opened at the first question;
-// where it is missing or refuses, nothing is known and nothing fails.
+// What NVIDIA's management library (libnvidia-ml.so.1, part of the driver) tells of a GPU. Opened at the first
+// question; where it is missing or refuses, nothing is known and nothing fails.
 #pragma once
 
 #include <optional>

@@ -19,7 +19,8 @@ struct Model {
   CallShape shape{4, 16, 16, 4096, 4096, 1};
   Target target;
   Constants constants;
-  explicit Model(const char* name, DType type = DType::bfloat16, std::int64_t d = 128) : target(target_from_name(name)), constants(shipped_constants(target)) {
+  explicit Model(const char* name, DType type = DType::bfloat16, std::int64_t d = 128)
+      : target(target_from_name(name)), constants(shipped_constants(target)) {
     for (const char* tensor : {"q", "k", "v", "o"}) problem.dtypes[tensor] = type;
     problem.extents = {{"head_dim", d}, {"value_dim", d}};
   }
@@ -60,7 +61,9 @@ TEST_CASE("a prediction is below what the arithmetic alone allows for no target"
   }
 }
 
-TEST_CASE("units follow the schedule: float32 takes more of the matrix unit, row operands in registers less of shared memory") {
+TEST_CASE(
+    "units follow the schedule: float32 takes more of the matrix unit, row operands in registers less of shared "
+    "memory") {
   const Model half("sm_90"), full("sm_90", DType::float32);
   Schedule s = half.shipped();
   s.rows_in_registers = false;
@@ -93,10 +96,12 @@ TEST_CASE("constants survive YAML, and a wrong one is refused at its place") {
     CHECK(back.effects == c.effects);
     CHECK(back.fitted == c.fitted);
   }
-  CHECK_THROWS_WITH(parse_constants("values:\n  clock_ghz: -1\n", "file"), ContainsSubstring("file:2:14") && ContainsSubstring("above 0"));
+  CHECK_THROWS_WITH(parse_constants("values:\n  clock_ghz: -1\n", "file"),
+                    ContainsSubstring("file:2:14") && ContainsSubstring("above 0"));
   CHECK_THROWS_WITH(parse_constants("vaules: {}\n", "file"), ContainsSubstring("file:1:1"));
   CHECK_THROWS_AS(Constants{}.at("clock_ghz"), Error);
-  CHECK(shipped_constants(target_from_name("sm_90")).at("read_gbs") > shipped_constants(target_from_name("sm_80")).at("read_gbs"));
+  CHECK(shipped_constants(target_from_name("sm_90")).at("read_gbs") >
+        shipped_constants(target_from_name("sm_80")).at("read_gbs"));
 }
 
 TEST_CASE("effects of made-up fields are found in measurements and bring the ranks right") {
@@ -115,9 +120,12 @@ TEST_CASE("effects of made-up fields are found in measurements and bring the ran
       }
   Constants c;
   c.effects = fit_effects(samples, initial);
-  CHECK(c.effect_of({{"roles", "two"}}, initial) / c.effect_of({{"roles", "one"}}, initial) == Approx(0.7).epsilon(0.15));
+  CHECK(c.effect_of({{"roles", "two"}}, initial) / c.effect_of({{"roles", "one"}}, initial) ==
+        Approx(0.7).epsilon(0.15));
   std::vector<double> before, after, measured;
-  for (const FitSample& s : samples) before.push_back(s.predicted), after.push_back(s.predicted * c.effect_of(s.point, initial)), measured.push_back(s.measured);
+  for (const FitSample& s : samples)
+    before.push_back(s.predicted), after.push_back(s.predicted * c.effect_of(s.point, initial)),
+        measured.push_back(s.measured);
   CHECK(rank_correlation(before, measured) < 0.95);
   CHECK(rank_correlation(after, measured) > 0.98);
   CHECK(fit_effects({}, initial).empty());
@@ -134,7 +142,9 @@ TEST_CASE("ranks correlate as Spearman has it") {
 TEST_CASE("problems share a bucket up to a power of two, and every part of the key parts them") {
   const Algorithm full = attention({}), causal = attention({.causal = true});
   const Model m("sm_90");
-  const auto at = [&](const Algorithm& a, const Problem& p, CallShape s, int units = 132) { return bucket_of(a, p, s, units); };
+  const auto at = [&](const Algorithm& a, const Problem& p, CallShape s, int units = 132) {
+    return bucket_of(a, p, s, units);
+  };
   const Bucket base = at(full, m.problem, {1, 32, 32, 1000, 1000, 1});
   CHECK(base == at(full, m.problem, {1, 32, 32, 1024, 600, 1}));
   CHECK(base == at(full, m.problem, {2, 16, 16, 1000, 1000, 1}));
@@ -159,11 +169,18 @@ TEST_CASE("problems share a bucket up to a power of two, and every part of the k
 
 TEST_CASE("every part of a machine is part of what results are kept under") {
   const Machine base{"sm_90", "NVIDIA H200", 132, 700, "13.0", "NVRTC 13.0", "0.1.0"};
-  const auto differs = [&](const Machine& m) { return m.file_name() != base.file_name() || m.text() != base.text() || m.versions() != base.versions(); };
+  const auto differs = [&](const Machine& m) {
+    return m.file_name() != base.file_name() || m.text() != base.text() || m.versions() != base.versions();
+  };
   for (int part = 0; part < 7; ++part) {
     Machine m = base;
-    part == 0 ? void(m.target = "sm_80") : part == 1 ? void(m.model = "NVIDIA H100") : part == 2 ? void(m.units = 16) : part == 3 ? void(m.power_limit_w = 350)
-    : part == 4 ? void(m.driver = "12.4") : part == 5 ? void(m.compiler = "NVRTC 12.8") : void(m.library = "0.2.0");
+    part == 0   ? void(m.target = "sm_80")
+    : part == 1 ? void(m.model = "NVIDIA H100")
+    : part == 2 ? void(m.units = 16)
+    : part == 3 ? void(m.power_limit_w = 350)
+    : part == 4 ? void(m.driver = "12.4")
+    : part == 5 ? void(m.compiler = "NVRTC 12.8")
+                : void(m.library = "0.2.0");
     CAPTURE(part);
     CHECK(differs(m));
   }

@@ -1,5 +1,5 @@
-// Candidates in processes of their own: crashes, hangs, wrong numbers and unwritten outputs stay there; the same with real
-// kernels on the CPU.
+// Candidates in processes of their own: crashes, hangs, wrong numbers and unwritten outputs stay there; the same with
+// real kernels on the CPU.
 #include "autotune/local_device.h"
 
 #include <signal.h>
@@ -25,7 +25,9 @@ using namespace attile::test;
 
 namespace {
 
-double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 Point kind(const char* what) { return {{"kind", what}}; }
 
@@ -68,11 +70,19 @@ struct Problem10 {
 
 TEST_CASE("crashes, hangs, errors and nonsense of a candidate are its fault in words and reach nobody else", "[C63]") {
   LocalDevice device = scripted();
-  const std::vector<Point> points{kind("good"), kind("crash"), kind("abort"), kind("throw"), kind("exit"), kind("hang"),
-                                  kind("hang-later"), kind("refuse"), kind("babble"), kind("good-too")};
+  const std::vector<Point> points{kind("good"), kind("crash"),      kind("abort"),  kind("throw"),  kind("exit"),
+                                  kind("hang"), kind("hang-later"), kind("refuse"), kind("babble"), kind("good-too")};
   const std::vector<Proof> proofs = device.prove(points, seconds_now() + 60);
-  const std::vector<std::string> faults{"", "crashed: signal 11", "crashed: signal 6", "ended: code 70", "ended: code 3", "hung: no answer within 0.5 s",
-                                        "hung: no answer within 0.5 s", "needs 300 KiB", "answered 'hello'", ""};
+  const std::vector<std::string> faults{"",
+                                        "crashed: signal 11",
+                                        "crashed: signal 6",
+                                        "ended: code 70",
+                                        "ended: code 3",
+                                        "hung: no answer within 0.5 s",
+                                        "hung: no answer within 0.5 s",
+                                        "needs 300 KiB",
+                                        "answered 'hello'",
+                                        ""};
   for (std::size_t i = 0; i < points.size(); ++i) {
     CAPTURE(to_string(points[i]));
     CHECK(proofs[i].begun);
@@ -111,7 +121,9 @@ TEST_CASE("outputs that are wrong, unwritten or unlike those proven before are r
   const Problem10 p;
   const Reference reference(p.problem.algorithm, p.problem.problem, p.problem.arguments);
   CHECK(reference.rows() == SmallCall::B * SmallCall::H * SmallCall::N);
-  const auto outputs = [&](std::vector<std::unique_ptr<std::byte[]>>& memory) { return reference.fresh_outputs(memory); };
+  const auto outputs = [&](std::vector<std::unique_ptr<std::byte[]>>& memory) {
+    return reference.fresh_outputs(memory);
+  };
   const auto tensor = [](Arguments& a, const char* name) -> TensorRef& {
     for (auto& t : a.tensors)
       if (t.name == name) return t.tensor;
@@ -120,7 +132,8 @@ TEST_CASE("outputs that are wrong, unwritten or unlike those proven before are r
   std::vector<std::unique_ptr<std::byte[]>> memory;
   Arguments nothing = outputs(memory);
   CHECK(std::isnan(static_cast<float*>(tensor(nothing, "o").data)[5]));
-  CHECK_THAT(reference.check(nothing), ContainsSubstring("o at [0][0][0][0] is ") && ContainsSubstring("nan, the reference"));
+  CHECK_THAT(reference.check(nothing),
+             ContainsSubstring("o at [0][0][0][0] is ") && ContainsSubstring("nan, the reference"));
   const Kernel kernel = Kernel::get(p.problem.algorithm, p.problem.problem);
   Arguments right = outputs(memory), off = outputs(memory), hole = outputs(memory);
   for (const Arguments* a : {&right, &off, &hole}) kernel.run(*a);
@@ -132,7 +145,9 @@ TEST_CASE("outputs that are wrong, unwritten or unlike those proven before are r
   CHECK(p.small.outputs_untouched());
 }
 
-TEST_CASE("a whole problem is tuned on the CPU, inputs and outputs of the caller untouched, and the second time looked up", "[C64][C67]") {
+TEST_CASE(
+    "a whole problem is tuned on the CPU, inputs and outputs of the caller untouched, and the second time looked up",
+    "[C64][C67]") {
   const ScratchPlace place;
   const Problem10 p;
   const std::vector<float> q = p.small.q, k = p.small.k, v = p.small.v;
@@ -164,7 +179,9 @@ TEST_CASE("a candidate that is no legal schedule fails in its own process with t
   const DeviceFacts facts = facts_of(Device{});
   const Reference reference(p.problem.algorithm, p.problem.problem, p.problem.arguments);
   LocalDevice device(p.problem, reference, facts);
-  const std::vector<Point> points{point_of(default_schedule(p.problem.algorithm, p.problem.problem, facts.target)), {{"tile_rows", "3"}, {"tile_keys", "7"}}, {{"roles", "2"}}};
+  const std::vector<Point> points{point_of(default_schedule(p.problem.algorithm, p.problem.problem, facts.target)),
+                                  {{"tile_rows", "3"}, {"tile_keys", "7"}},
+                                  {{"roles", "2"}}};
   const std::vector<Proof> proofs = device.prove(points, seconds_now() + 60);
   CHECK(proofs[0].fault.empty());
   CHECK_THAT(proofs[1].fault, ContainsSubstring("tile_rows 3 is no multiple"));

@@ -123,7 +123,9 @@ TEST_CASE("damaged lines are passed over with one line, the others stay, and the
   std::string text = read_text(store.path());
   const std::size_t at = text.find("bucket: [9");
   text[at + 20] = '~';
-  for (const std::string& damaged : {text, text + "- {algorithm: \"attention 0123\", problem: \"D64 Dv64 group 1 q:float32\", bu", text + std::string(300, '\0')}) {
+  for (const std::string& damaged :
+       {text, text + "- {algorithm: \"attention 0123\", problem: \"D64 Dv64 group 1 q:float32\", bu",
+        text + std::string(300, '\0')}) {
     write_text(store.path(), damaged);
     Warnings warnings;
     CHECK(store.find(result_at(8).bucket));
@@ -234,7 +236,8 @@ TEST_CASE("a store is bounded, the oldest results go first, and a look-up in a f
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::milliseconds(20));
 }
 
-TEST_CASE("what is exported is a schedule file that imports, with a head dim for each result and the work as its measure") {
+TEST_CASE(
+    "what is exported is a schedule file that imports, with a head dim for each result and the work as its measure") {
   const ScratchPlace place;
   std::vector<TuneResult> results{result_at(10), result_at(12), result_at(11)};
   results[1].winner = {{"tile_rows", "64"}, {"lanes", "fragments"}};  // most work

@@ -14,9 +14,9 @@
 namespace attile::test {
 
 struct Script {
-  double seconds = 1e-3;      // of a sample
-  std::string fault;          // when it is proven
-  std::string timing_fault;   // of its third sample
+  double seconds = 1e-3;     // of a sample
+  std::string fault;         // when it is proven
+  std::string timing_fault;  // of its third sample
   double build_seconds = 0.5;
 };
 
@@ -82,7 +82,8 @@ inline std::vector<ScheduleSpace> plane() {
 }
 inline double number_at(const Point& point, const char* field) { return std::stod(*value_of(point, field)); }
 inline Space space_of(const std::vector<ScheduleSpace>& choices, const std::function<double(const Point&)>& predicted,
-                      const std::function<std::vector<std::string>(const Point&)>& reasons = {}, std::vector<Point> also = {}) {
+                      const std::function<std::vector<std::string>(const Point&)>& reasons = {},
+                      std::vector<Point> also = {}) {
   return make_space(choices, {{}, reasons, predicted, {}}, also);
 }
 inline Point at(int rows, int keys, const char* form = "a") {

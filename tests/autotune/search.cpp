@@ -46,7 +46,8 @@ TEST_CASE("neighbours of the leaders lead to a best candidate that the model ran
   CHECK(result.exhausted);
 }
 
-TEST_CASE("candidates that crash, hang, spill, disagree or fail while they are timed never win and are remembered", "[C63][C67]") {
+TEST_CASE("candidates that crash, hang, spill, disagree or fail while they are timed never win and are remembered",
+          "[C63][C67]") {
   const Space space = space_of(plane(), [](const Point& p) { return bowl(p, 64, 64); });
   ScriptedDevice device;
   device.script = [](const Point& p) {
@@ -71,10 +72,13 @@ TEST_CASE("candidates that crash, hang, spill, disagree or fail while they are t
   for (const auto& [name, times] : device.proven) CHECK(times == 1);
 }
 
-TEST_CASE("one good candidate among bad ones wins, and with none there is no winner and every need is listed", "[C63]") {
+TEST_CASE("one good candidate among bad ones wins, and with none there is no winner and every need is listed",
+          "[C63]") {
   const Space space = space_of(plane(), [](const Point& p) { return bowl(p, 64, 64); });
   ScriptedDevice device;
-  device.script = [](const Point& p) { return Script{1e-3, p == at(16, 128, "b") ? "" : "needs 300 KiB of shared memory", "", 0.01}; };
+  device.script = [](const Point& p) {
+    return Script{1e-3, p == at(16, 128, "b") ? "" : "needs 300 KiB of shared memory", "", 0.01};
+  };
   SearchOptions endless;
   endless.budget = 0;
   const SearchResult one = search(space, device, endless);
@@ -142,7 +146,9 @@ TEST_CASE("what failed is not tried again, and of a larger space only what is ne
   const auto model = [](const Point& p) { return bowl(p, 64, 64); };
   const Space small = space_of(choices, model);
   ScriptedDevice device;
-  device.script = [&](const Point& p) { return Script{bowl(p, 64, 64), p == at(64, 32) ? "crashed: signal 11" : "", "", 0.2}; };
+  device.script = [&](const Point& p) {
+    return Script{bowl(p, 64, 64), p == at(64, 32) ? "crashed: signal 11" : "", "", 0.2};
+  };
   const SearchResult first = search(small, device, {});
   choices[0].choices[0].values.push_back("256");
   choices[0].choices[1].values = {"64"};
@@ -222,9 +228,11 @@ TEST_CASE("both states of the cache are measured for the finalists") {
 }
 
 TEST_CASE("a made-up field of a made-up target is searched as data") {
-  const std::vector<ScheduleSpace> choices = {{{{"roles", {"one", "two", "pingpong"}}, {"ring", {"2", "3", "4"}}, {"cluster", {"1", "2"}}}}};
+  const std::vector<ScheduleSpace> choices = {
+      {{{"roles", {"one", "two", "pingpong"}}, {"ring", {"2", "3", "4"}}, {"cluster", {"1", "2"}}}}};
   const auto seconds = [](const Point& p) {
-    return 1e-3 * (*value_of(p, "roles") == "pingpong" ? 1 : 1.2) * (1 + 0.05 * std::fabs(number_at(p, "ring") - 3)) * (*value_of(p, "cluster") == "2" ? 0.9 : 1);
+    return 1e-3 * (*value_of(p, "roles") == "pingpong" ? 1 : 1.2) * (1 + 0.05 * std::fabs(number_at(p, "ring") - 3)) *
+           (*value_of(p, "cluster") == "2" ? 0.9 : 1);
   };
   const auto reasons = [](const Point& p) {
     std::vector<std::string> out;

@@ -1,5 +1,5 @@
-// Calls with results in the store: the bucket's winner, the nearest one's, what does not fit, imported files, tuning at the
-// first call.
+// Calls with results in the store: the bucket's winner, the nearest one's, what does not fit, imported files, tuning at
+// the first call.
 #include "autotune/stored_choice.h"
 
 #include "autotune/exchange.h"
@@ -134,7 +134,9 @@ TEST_CASE("a call says itself as words of the command") {
   small.with_lse();
   std::string words;
   for (const std::string& word : tune_words(small.call)) words += word + " ";
-  CHECK(words == "--device cpu --dtype float32 --out-dtype float32 --batch 2 --heads 4 --kv-heads 2 --seqlen-q 3 --seqlen-k 5 --head-dim 16 --value-dim 8 --causal --lse --window=3,-1 ");
+  CHECK(words ==
+        "--device cpu --dtype float32 --out-dtype float32 --batch 2 --heads 4 --kv-heads 2 --seqlen-q 3 --seqlen-k 5 "
+        "--head-dim 16 --value-dim 8 --causal --lse --window=3,-1 ");
   small.packed();
   CHECK(tune_words(small.call).empty());
 }

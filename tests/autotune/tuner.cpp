@@ -1,14 +1,14 @@
 // Tuning as a whole on a scripted device: look-ups, new candidates, noise, turns, errors that list the needs.
 #include "autotune/tuner.h"
 
+#include <signal.h>
+#include <atomic>
 #include "autotune/point.h"
 #include "dsl/error.h"
 #include "dsl/library.h"
 #include "runtime/file_lock.h"
 #include "schedules/registry.h"
 #include "tests/autotune/scripted_device.h"
-#include <signal.h>
-#include <atomic>
 #include "tests/runtime/scratch_place.h"
 #include "tests/support/catch_compat.h"
 
@@ -131,14 +131,19 @@ TEST_CASE("less shared memory refuses what does not fit, with the reason, and le
   CHECK(!small.candidates.empty());
   CHECK(small.candidates.size() < whole.candidates.size());
   bool said = false;
-  for (const RejectionGroup& g : grouped(small.rejected)) said = said || g.reason.find("KiB of shared memory") != std::string::npos;
+  for (const RejectionGroup& g : grouped(small.rejected))
+    said = said || g.reason.find("KiB of shared memory") != std::string::npos;
   CHECK(said);
 }
 
 TEST_CASE("candidates that all fail are an error that lists their needs", "[C63]") {
   const Named n("sm_90");
   ScriptedDevice device;
-  device.script = [](const Point& point) { return Script{1e-3, *value_of(point, "lanes") == "fragments" ? "spills 400 bytes of registers" : "crashed: signal 11", "", 0.01}; };
+  device.script = [](const Point& point) {
+    return Script{1e-3,
+                  *value_of(point, "lanes") == "fragments" ? "spills 400 bytes of registers" : "crashed: signal 11", "",
+                  0.01};
+  };
   TuneOptions options;
   options.budget = 0;
   try {
@@ -146,7 +151,8 @@ TEST_CASE("candidates that all fail are an error that lists their needs", "[C63]
     FAIL("no error");
   } catch (const Error& e) {
     CHECK(e.kind() == ErrorKind::unsupported);
-    CHECK_THAT(e.what(), ContainsSubstring("no candidate works") && ContainsSubstring("spills 400 bytes") && ContainsSubstring("crashed: signal 11"));
+    CHECK_THAT(e.what(), ContainsSubstring("no candidate works") && ContainsSubstring("spills 400 bytes") &&
+                             ContainsSubstring("crashed: signal 11"));
   }
 }
 

@@ -1,4 +1,5 @@
-// Which schedule a call gets, and what it may wait for: choosers, building never and in the background, schedules that give way.
+// Which schedule a call gets, and what it may wait for: choosers, building never and in the background, schedules that
+// give way.
 #include "runtime/chooser.h"
 
 #include <algorithm>
@@ -24,7 +25,8 @@ class Fixed : public Chooser {
   std::vector<Schedule> answer;
   int asked = 0;
   Tuning last = Tuning::never;
-  std::vector<Schedule> choices(const Algorithm&, const Problem&, const Target&, const AttentionCall&, Tuning tuning) override {
+  std::vector<Schedule> choices(const Algorithm&, const Problem&, const Target&, const AttentionCall&,
+                                Tuning tuning) override {
     ++asked, last = tuning;
     return answer;
   }
@@ -66,7 +68,8 @@ TEST_CASE("the chooser's first legal schedule is taken, and what is not legal is
   CHECK(fresh.chooser->last == Tuning::cached);
   fresh.chooser->answer = {tiles(7, 5)};
   forget_chosen_kernels();
-  const Schedule shipped = default_schedule(attention_kernel(small.call).program().algorithm, attention_kernel(small.call).program().problem, host_target());
+  const Schedule shipped = default_schedule(attention_kernel(small.call).program().algorithm,
+                                            attention_kernel(small.call).program().problem, host_target());
   CHECK(attention_kernel(small.call).program().schedule == shipped);
 }
 
@@ -98,7 +101,8 @@ TEST_CASE("the chooser is asked once for lengths within a power of two, and a wa
   CHECK(fresh.chooser->asked == 2);
 }
 
-TEST_CASE("where nothing may be built a kernel that is not there is an error at once, and one on disk serves", "[C69]") {
+TEST_CASE("where nothing may be built a kernel that is not there is an error at once, and one on disk serves",
+          "[C69]") {
   Fresh fresh;
   SmallCall small;
   small.with_sink();
