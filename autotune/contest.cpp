@@ -35,7 +35,7 @@ double spread_of(std::vector<double> samples) {
 }
 
 double ContestRules::margin(int rounds_done) {
-  return rounds_done <= 1 ? 0.8 : rounds_done == 2 ? 0.35 : rounds_done <= 4 ? 0.12 : 0.05;
+  return rounds_done <= 1 ? 1.5 : rounds_done == 2 ? 0.4 : rounds_done <= 4 ? 0.12 : 0.05;
 }
 
 void contest(TuneDevice& device, std::vector<Entrant>& entrants, const ContestRules& rules,
@@ -43,7 +43,7 @@ void contest(TuneDevice& device, std::vector<Entrant>& entrants, const ContestRu
   for (int round = 0; round < rules.rounds; ++round) {
     const auto left = std::count_if(entrants.begin(), entrants.end(), [](const Entrant& e) { return !e.out; });
     if (left == 0 || (left == 1 && round >= 3)) return;
-    probes.push_back(device.probe());
+    if (const double seconds = device.probe(); seconds > 0) probes.push_back(seconds);
     for (std::size_t i = 0; i < entrants.size(); ++i) {  // nobody is always first
       Entrant& e = entrants[(i + static_cast<std::size_t>(round)) % entrants.size()];
       if (e.out || (over() && !e.samples.empty())) continue;
@@ -54,7 +54,7 @@ void contest(TuneDevice& device, std::vector<Entrant>& entrants, const ContestRu
         e.fault = timing.fault, e.out = true;
     }
     if (over()) return;
-    eliminate(entrants, round + 1);
+    if (rules.eliminates) eliminate(entrants, round + 1);
   }
 }
 

@@ -26,6 +26,7 @@ struct Entrant {
 struct ContestRules {
   int rounds = 7;
   CacheState cache = CacheState::warm;
+  bool eliminates = true;  // else everyone has all rounds: for figures that are told
   // After a round: by how much a candidate's best sample may exceed the leader's centre.
   static double margin(int rounds_done);
 };

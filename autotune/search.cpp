@@ -156,7 +156,7 @@ class Search {
     report(stage);
     const std::vector<std::size_t> good = proven(batch);
     report("timing");
-    time(good, 7, options_.cache, true);
+    time(good, {7, options_.cache, true}, true);
     std::erase_if(ready_, [&](std::size_t i) {
       if (among_leaders(i)) return false;
       device_.release(space_.candidates[i].point);
@@ -188,12 +188,9 @@ class Search {
   }
 
   // Times a group together and, with `ranks`, takes the outcome over, on the scale of the first contest.
-  std::vector<Entrant> time(const std::vector<std::size_t>& group, int rounds, CacheState cache, bool ranks) {
+  std::vector<Entrant> time(const std::vector<std::size_t>& group, const ContestRules& rules, bool ranks) {
     std::vector<Entrant> entrants;
     for (const std::size_t i : group) entrants.push_back({space_.candidates[i].point, {}, {}, false});
-    ContestRules rules;
-    rules.rounds = rounds;
-    rules.cache = cache;
     contest(
         device_, entrants, rules, [&] { return stopped() || out_of_time(1); }, probes_);
     const double scale = ranks ? drift(group, entrants) : 1;
@@ -249,7 +246,7 @@ class Search {
   // The others' times are brought to the finalists' present, so that one list can hold both.
   void time_finals(const std::vector<std::size_t>& last) {
     const std::vector<Measured> before = result_.measured;
-    time(last, 9, options_.cache, true);
+    time(last, {9, options_.cache, false}, true);
     std::vector<double> ratios;
     for (const Measured& m : result_.measured)
       for (const Measured& b : before)
@@ -265,7 +262,7 @@ class Search {
   void measure_other_state(const std::vector<std::size_t>& last) {
     if (stopped() || out_of_time(1)) return;
     const CacheState other = options_.cache == CacheState::warm ? CacheState::cold : CacheState::warm;
-    const std::vector<Entrant> entrants = time(last, 3, other, false);
+    const std::vector<Entrant> entrants = time(last, {3, other, false}, false);
     for (std::size_t k = 0; k < last.size(); ++k)
       for (Measured& m : result_.measured)
         if (m.candidate == last[k] && !entrants[k].samples.empty())

@@ -40,7 +40,8 @@ class TuneDevice {
   virtual Timing time(const Point& candidate, CacheState cache) = 0;
   // The candidate will not be timed any more.
   virtual void release(const Point& candidate) = 0;
-  // Seconds of a short piece of work that is always the same: other work on the device and changing clocks show in it.
+  // Seconds of a short piece of work that is always the same: other work on the device and changing clocks show in it. 0: it
+  // could not be done.
   virtual double probe() = 0;
 };
 

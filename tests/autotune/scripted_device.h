@@ -24,6 +24,9 @@ class ScriptedDevice : public TuneDevice {
  public:
   std::function<Script(const Point&)> script = [](const Point&) { return Script{}; };
   std::function<double(int sample)> disturbance = [](int) { return 1.0; };  // factor of the n-th sample of the device
+  std::function<double(const Point&, int times)> own_disturbance = [](const Point&, int) {
+    return 1.0;
+  };  // of a candidate's n-th sample
   std::function<double(int probe)> probe_time = [](int) { return 1e-4; };
   std::function<void()> on_sample = [] {};
   double clock = 100;
@@ -65,7 +68,8 @@ class ScriptedDevice : public TuneDevice {
       clock += 5;
       return {0, s.timing_fault};
     }
-    const double seconds = s.seconds * disturbance(samples++) * (cache == CacheState::cold ? 1.5 : 1);
+    const double seconds =
+        s.seconds * own_disturbance(point, times) * disturbance(samples++) * (cache == CacheState::cold ? 1.5 : 1);
     clock += seconds;
     on_sample();
     return {seconds, ""};

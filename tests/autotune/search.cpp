@@ -186,6 +186,20 @@ TEST_CASE("a single disturbed sample does not make a candidate lose") {
   CHECK(winner_of(space, search(space, device, {})) == to_string(at(64, 32)));
 }
 
+TEST_CASE("the default's time is told as it is, though some of its samples were disturbed") {
+  const Space space = space_of(plane(), [](const Point& p) { return bowl(p, 64, 32); });
+  for (const int hit : {0, 1, 2}) {
+    ScriptedDevice device;
+    device.script = [](const Point& p) { return Script{bowl(p, 64, 32), "", "", 0.2}; };
+    device.own_disturbance = [&](const Point& p, int times) { return p == at(64, 64) && times % 3 == hit ? 2.0 : 1.0; };
+    SearchOptions options;
+    options.yardstick = at(64, 64);
+    const SearchResult result = search(space, device, options);
+    CHECK(winner_of(space, result) == to_string(at(64, 32)));
+    CHECK(result.yardstick_seconds == Approx(bowl(at(64, 64), 64, 32)));
+  }
+}
+
 TEST_CASE("other work on the device is seen, said and marked") {
   const Space space = space_of(plane(), [](const Point& p) { return bowl(p, 64, 32); });
   ScriptedDevice device;
