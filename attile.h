@@ -1,6 +1,8 @@
 // The whole public interface of Attile; users include <attile/attile.h>.
 #pragma once
 
+#include "autotune/stored_choice.h"
+#include "autotune/tuner.h"
 #include "dsl/dsl.h"
 #include "runtime/attention.h"
 #include "runtime/cache.h"

@@ -17,6 +17,7 @@ struct BenchFlags {
   std::string batch = "1", heads = "8", kv_heads, seqlen_q = "1024", seqlen_k, head_dim = "64", value_dim,
               dtype = "float32", causal = "false", threads = "0";
   std::string json, csv;
+  bool tuned = false;
   int repeat = 9;
 };
 
@@ -72,10 +73,12 @@ std::vector<BenchCase> cases_of(const BenchFlags& f, Device device) {
   product.by(words_between_commas(f.dtype), [](BenchCase& c, const std::string& value) {
     c.flags.dtype = to_string(parse_float_dtype(value, "--dtype"));
   });
-  if (device.kind == Device::Kind::cuda) return std::move(product).cases();
-  product.by(sizes_of(f.threads, "--threads"), [](BenchCase& c, std::int64_t value) {
-    c.threads = static_cast<int>(std::min<std::int64_t>(value, 1 << 20));
-  });
+  if (device.kind == Device::Kind::cpu)
+    product.by(sizes_of(f.threads, "--threads"), [](BenchCase& c, std::int64_t value) {
+      c.threads = static_cast<int>(std::min<std::int64_t>(value, 1 << 20));
+    });
+  if (f.tuned)  // innermost, so that pairs stand together
+    product.by(std::vector<Tuning>{Tuning::never, Tuning::cached}, [](BenchCase& c, Tuning tuning) { c.tuning = tuning; });
   return std::move(product).cases();
 }
 
@@ -125,6 +128,7 @@ Action add_bench(CLI::App& verb) {
   verb.remove_option(verb.get_option("--dtype"));
   list("--dtype", f.dtype, "float32, bfloat16, float16 (float32)");
   verb.add_option("--repeat", f.repeat, "Rounds (9)")->check(CLI::Range(1, 100000).description(""));
+  verb.add_flag("--tuned", f.tuned, "Every shape twice, in turn: with the shipped schedule and with what tuning found");
   verb.add_option("--json", f.json, "The table as JSON; - is standard output")->type_name("FILE");
   verb.add_option("--csv", f.csv, "The table as CSV; - is standard output")->type_name("FILE");
   add_device_flag(verb, f.machine);

@@ -50,6 +50,7 @@ void describe(BenchRow& row, const CallData& data) {
   const auto &q = data.call().q.shape, &k = data.call().k.shape;
   row.problem = data.problem_text();
   row.variant = variant_text(row.asked.flags);
+  if (row.asked.tuning) row.variant += *row.asked.tuning == Tuning::never ? ", shipped" : ", tuned";
   row.sequences = data.sequences();
   row.heads = q[1], row.kv_heads = k[1], row.seqlen_q = q[2], row.seqlen_k = k[2], row.head_dim = q[3],
   row.value_dim = data.call().v.shape[3];
@@ -69,6 +70,7 @@ Subject subject_of(const BenchCase& asked, const std::optional<Schedule>& schedu
     AttentionCall& call = s.data.back()->call();
     call.schedule = schedule;
     call.device = asked.device;
+    call.tuning = asked.tuning;
     calls.push_back(&call);
     if (s.data.size() == 1) describe(s.row, *s.data.front());
   } while (static_cast<int>(s.data.size()) < s.row.buffers);
@@ -135,6 +137,20 @@ static std::string arithmetics(const std::vector<BenchRow>& rows) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// Rows of --tuned stand in pairs that were timed in turn.
+static std::string ratio_lines(const std::vector<BenchRow>& rows) {
+  std::string text;
+  for (std::size_t i = 0; i + 1 < rows.size(); ++i) {
+    if (rows[i].asked.tuning != Tuning::never || rows[i + 1].asked.tuning != Tuning::cached) continue;
+    Times ratios;
+    for (std::size_t k = 0; k < rows[i].times.seconds.size(); ++k) ratios.seconds.push_back(rows[i].times.seconds[k] / rows[i + 1].times.seconds[k]);
+    const bool same = rows[i].schedule == rows[i + 1].schedule;
+    text += fmt::format("{}: tuned {:.3f} times as fast as shipped (median of {} pairs, spread {:.1f}%){}\n", rows[i].problem + (rows[i].asked.flags.causal ? " causal" : ""), ratios.median(),
+                        ratios.seconds.size(), ratios.spread() * 100, same ? "; the same schedule" : "");
+  }
+  return text;
+}
+
 std::string bench_table(const std::vector<BenchRow>& rows) {
   std::size_t width = 8, variant_width = 7;
   for (const BenchRow& row : rows) {
@@ -151,6 +167,7 @@ std::string bench_table(const std::vector<BenchRow>& rows) {
                         width, mask_text(row), variant_width, threads(std::to_string(row.threads)),
                         time_text(row.times.median()), time_text(row.times.best()), row.times.spread() * 100,
                         gflops(row) / (gpu ? 1000 : 1), row.limit_share() * 100, gbs(row));
+  text += ratio_lines(rows);
   const std::string spread = "spread: half the distance of the quartiles\n";
   if (!gpu)
     return text +

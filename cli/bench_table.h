@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct BenchCase {
   AttentionFlags flags;
   int threads = 0;  // 0: every core
   Device device;
+  std::optional<Tuning> tuning;  // with --tuned: the shipped schedule, or what tuning found
 };
 
 struct BenchRow {

@@ -9,6 +9,7 @@
 #include <new>
 #include <sstream>
 
+#include "autotune/stored_choice.h"
 #include "dsl/error.h"
 
 namespace attile::cli {
@@ -24,6 +25,7 @@ constexpr Verb verbs[] = {
     {"emit", "Print the text of any stage of a kernel", add_emit},
     {"explain", "What a schedule needs and why it is legal or not", add_explain},
     {"bench", "Time a table of shapes", add_bench},
+    {"tune", "Find the best schedule for a problem on this device, and keep it", add_tune},
     {"cache", "List, verify, clear or warm the kernels on disk", add_cache},
     {"doctor", "What of this machine is used, what is missing, and the fix", add_doctor},
 };
@@ -128,6 +130,7 @@ std::string usage_text(const CLI::App& app, const CLI::ParseError& error) {
 
 int run_command(int argc, char** argv) {
   CLI::App app("Attention kernels, generated and compiled when they are needed.", "attile");
+  use_tuning_results();
   app.set_version_flag("--version", "attile " ATTILE_VERSION);
   app.require_subcommand(1);
   std::vector<Action> actions;

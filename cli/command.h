@@ -21,7 +21,11 @@ Action add_emit(CLI::App& verb);
 Action add_explain(CLI::App& verb);
 Action add_bench(CLI::App& verb);
 Action add_cache(CLI::App& verb);
+Action add_tune(CLI::App& verb);
 Action add_doctor(CLI::App& verb);
+
+// attile doctor --measure: the limits of a device and the effects fitted to what was tuned, kept for the model.
+int measure_device(const std::string& device, bool json);
 
 // Fills a CLI::App from one line of words, as a shell without quotes would; for lists of flags in files.
 std::vector<std::string> words_of(const std::string& line);

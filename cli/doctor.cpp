@@ -236,8 +236,13 @@ Action add_doctor(CLI::App& verb) {
       ->type_name("FILE");
   verb.add_option("--arch", wanted->arch, "The chip to compile it for")->type_name("CHIP")->capture_default_str();
   verb.add_option("--nvrtc-flag", wanted->flags, "A further flag for NVRTC; may be repeated")->type_name("FLAG");
+  auto measures = std::make_shared<bool>(false);
+  verb.add_flag("--measure", *measures, "Measure the device's limits, fit the tuner's model to what was tuned, keep both");
   add_device_flag(verb, *machine);
-  return [=] { return wanted->file.empty() ? run(*json, machine->device) : compile(*wanted); };
+  return [=] {
+    if (*measures) return measure_device(machine->device, *json);
+    return wanted->file.empty() ? run(*json, machine->device) : compile(*wanted);
+  };
 }
 
 }  // namespace attile::cli

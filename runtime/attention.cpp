@@ -1,13 +1,13 @@
 #include "runtime/attention.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
-#include <mutex>
-#include <shared_mutex>
-#include <unordered_map>
 
 #include "runtime/attention_check.h"
+#include "runtime/attention_kernels.h"
 #include "runtime/few_rows.h"
+#include "runtime/may_build.h"
 
 namespace attile {
 inline namespace v1 {
@@ -73,22 +73,8 @@ Arguments arguments_of(const AttentionCall& call) {
   return out;
 }
 
-// All of a call that decides its kernel: what attention_options and problem_of read. Types that the checks fix (int32,
-// boolean, lse…) are not in it.
-struct Key {
-  std::int64_t head_dim, value_dim, group;
-  std::int32_t top_k;
-  std::uint32_t flags;
-  std::array<DType, 5> dtypes;  // q k v o bias
-  Rule rule;
-  Lengths lengths;
-  std::optional<Schedule> schedule;
-  Device device;
-  bool operator==(const Key&) const = default;
-};
-
-Key key_of(const AttentionCall& call, const AttentionOptions& o) {
-  Key key{};
+CallKey key_of(const AttentionCall& call, const AttentionOptions& o) {
+  CallKey key{};
   key.head_dim = call.q.shape[3], key.value_dim = call.v.shape[3];
   key.group = call.k.shape[1] > 0 ? call.q.shape[1] / call.k.shape[1] : 1;
   key.top_k = o.top_k;
@@ -112,45 +98,21 @@ Key key_of(const AttentionCall& call, const AttentionOptions& o) {
   key.rule = o.rule, key.lengths = o.lengths;
   key.schedule = call.schedule;
   key.device = call.device;
+  key.tuning = call.schedule ? Tuning::never : call.tuning.value_or(tuning());
+  if (key.tuning == Tuning::never) return key;
+  const auto power = [](std::int64_t n) { return static_cast<std::uint8_t>(std::bit_width(static_cast<std::uint64_t>(n > 1 ? n - 1 : 0))); };
+  key.sizes = {power(call.q.shape[2]), power(call.k.shape[2]), power(call.q.shape[0] * call.q.shape[1])};
+  if (call.cu_seqlens_q) key.sizes[2] = power(call.q.shape[1] * call.cu_seqlens_q->shape[0]);
   return key;
 }
 
-struct KeyHash {
-  std::size_t operator()(const Key& key) const {
-    std::uint64_t dtypes = 0;
-    std::memcpy(&dtypes, key.dtypes.data(), sizeof key.dtypes);
-    std::uint64_t h = 0;
-    for (const std::uint64_t x : {static_cast<std::uint64_t>(key.head_dim), static_cast<std::uint64_t>(key.value_dim),
-                                  static_cast<std::uint64_t>(key.group), static_cast<std::uint64_t>(key.top_k),
-                                  static_cast<std::uint64_t>(key.flags), dtypes, static_cast<std::uint64_t>(key.rule),
-                                  static_cast<std::uint64_t>(key.lengths)})
-      h = (h ^ x) * 0x9E3779B97F4A7C15u ^ (h >> 29);
-    return h;  // schedules of one problem are few
-  }
-};
-
-struct Memory {
-  std::shared_mutex mutex;
-  std::unordered_map<Key, Kernel, KeyHash> kernels;
-};
-Memory& memory() {
-  static auto* m = new Memory();  // a call may still run while the process exits
-  return *m;
-}
-
-Kernel kernel_of(const AttentionCall& call, const AttentionOptions& options) {
-  const Key key = key_of(call, options);
-  Memory& m = memory();
-  {
-    const std::shared_lock lock(m.mutex);
-    if (const auto it = m.kernels.find(key); it != m.kernels.end()) return it->second;
-  }
-  const Algorithm a = attention(options);
-  Problem problem = problem_of(a, arguments_of(call));
-  problem.tf32 = call.tf32;
-  const Kernel kernel = Kernel::get(a, problem, call.schedule, call.device);
-  const std::unique_lock lock(m.mutex);
-  return m.kernels.try_emplace(key, kernel).first->second;
+KernelChoice choice_of(const AttentionCall& call, const AttentionOptions& options) {
+  return kernel_choice(key_of(call, options), call.building.value_or(building()), [&] {
+    CallAlgorithm a{attention(options), {}};
+    a.problem = problem_of(a.algorithm, arguments_of(call));
+    a.problem.tf32 = call.tf32;
+    return a;
+  }, call);
 }
 
 }  // namespace
@@ -167,12 +129,37 @@ Arguments attention_arguments(const AttentionCall& call) {
 
 Kernel attention_kernel(const AttentionCall& call) {
   check_attention(call);
-  return kernel_of(call, options_of(call));
+  return choice_of(call, options_of(call)).kernel;
 }
 
+// A schedule that the store named and that cannot run here gives way to the next one.
 void run_attention(const AttentionCall& call) {
   check_attention(call);
-  kernel_of(call, options_of(call)).run(arguments_of(call), call.run);
+  const AttentionOptions options = options_of(call);
+  for (;;) {
+    const KernelChoice choice = choice_of(call, options);
+    try {
+      const BuildingRight right(call.building.value_or(building()) == Building::on_demand);
+      return choice.kernel.run(arguments_of(call), call.run);
+    } catch (const Error& error) {
+      if (!give_way(key_of(call, options), choice, error)) throw;
+    }
+  }
+}
+
+void warm_up(std::span<const AttentionCall> calls, Tuning tuning) {
+  std::optional<Error> first;
+  for (AttentionCall call : calls) {
+    call.tuning = tuning;
+    call.building = Building::on_demand;
+    try {
+      attention_kernel(call);
+      if (tuning != Tuning::cached) call.tuning = Tuning::cached, attention_kernel(call);  // as later calls ask
+    } catch (const Error& error) {
+      if (!first) first = error;
+    }
+  }
+  if (first) throw *first;
 }
 
 }  // namespace v1

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "dsl/library.h"
+#include "runtime/chooser.h"
 #include "runtime/kernel.h"
 
 namespace attile {
@@ -39,7 +41,9 @@ struct AttentionCall {
   double dropout = 0;                                  // probability of dropping, in [0, 1)
   std::uint64_t seed = 0, offset = 0;
 
-  std::optional<Schedule> schedule;                    // default: the best known
+  std::optional<Schedule> schedule;                    // default: what tuning found, else the best known
+  std::optional<Tuning> tuning;                        // default: of the process, see runtime/chooser.h
+  std::optional<Building> building;                    // likewise
   Device device;                                       // where the tensors lie: the CPU, or a GPU
   RunOptions run;                                      // of a GPU: stream and work space
   bool tf32 = false;                                   // on a GPU, float32 products may round to TF32
@@ -47,6 +51,10 @@ struct AttentionCall {
 
 // Runs it. Throws Error; then no output has been written.
 ATTILE_API void run_attention(const AttentionCall& call);
+
+// The kernels of these calls, ready before the first of them: built, and tuned where `tuning` is now. Tensors are only read
+// where something is tuned. Lengths count by powers of two. Throws the first Error, after all others were tried.
+ATTILE_API void warm_up(std::span<const AttentionCall> calls, Tuning tuning = Tuning::cached);
 
 // The parts of run_attention, for reports and reuse: a warm caller keeps the kernel and only calls kernel.run.
 ATTILE_API AttentionOptions attention_options(const AttentionCall& call);

@@ -3,6 +3,7 @@
 #include "runtime/cache.h"
 #include "runtime/host_cpu.h"
 #include "runtime/kernel_state.h"
+#include "runtime/may_build.h"
 #include "runtime/orc_compiler.h"
 
 namespace attile {
@@ -22,6 +23,16 @@ CacheEntry compile(const EmittedKernel& k, const HostCpu& cpu) {
   return entry;
 }
 
+// From the disk where nothing may be built, at once.
+CacheEntry entry_of(const CacheKey& key, const EmittedKernel& k, const HostCpu& cpu, bool& hit) {
+  const auto cache = kernel_cache();
+  if (may_build()) return cache->get_or_build(key, [&] { return compile(k, cpu); }, &hit);
+  const std::unique_ptr<CacheEntry> found = cache->find(key);
+  if (!found) refuse_to_build(k.name);
+  hit = true;
+  return std::move(*found);
+}
+
 struct LoadedKernel {
   LoadedObject object;
   LaunchPlan::Function* function = nullptr;
@@ -33,8 +44,7 @@ LoadedKernel load(const EmittedKernel& k, BuildInfo& info) {
   const auto compile_start = std::chrono::steady_clock::now();
   const CacheKey key{k.name, {{"text", k.text}, {"target", cpu.isa()}, {"compiler", "LLVM " + compiler.version()}, {"library", ATTILE_VERSION}}};
   bool hit = false;
-  const auto cache = kernel_cache();
-  const CacheEntry entry = cache->get_or_build(key, [&] { return compile(k, cpu); }, &hit);
+  const CacheEntry entry = entry_of(key, k, cpu, hit);
   info.compile_ms += elapsed_ms(compile_start);
   info.from_disk = info.from_disk && hit;
   const auto load_start = std::chrono::steady_clock::now();
@@ -71,7 +81,10 @@ class CpuKernel : public KernelState {
     std::vector<BuildInfo> infos(program.kernels.size(), info);
     std::vector<std::future<LoadedKernel>> pending;
     for (std::size_t i = 1; i < program.kernels.size(); ++i)
-      pending.push_back(std::async(std::launch::async, [&, i] { return load(program.kernels[i], infos[i]); }));
+      pending.push_back(std::async(std::launch::async, [&, i, may = may_build()] {
+        const BuildingRight right(may);
+        return load(program.kernels[i], infos[i]);
+      }));
     kernels_.push_back(load(program.kernels[0], infos[0]));
     for (auto& other : pending) kernels_.push_back(other.get());
     for (const BuildInfo& one : infos) {

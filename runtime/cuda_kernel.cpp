@@ -14,6 +14,7 @@
 #include "runtime/cuda_parts.h"
 #include "runtime/cuda_workspace.h"
 #include "runtime/kernel_state.h"
+#include "runtime/may_build.h"
 #include "runtime/nvrtc_compiler.h"
 #include "schedules/operands.h"
 
@@ -91,7 +92,10 @@ class CudaProgram : public KernelState {
     std::vector<BuildInfo> infos(program.kernels.size(), info);
     std::vector<std::future<void>> pending;
     for (std::size_t i = 1; i < program.kernels.size(); ++i)
-      pending.push_back(std::async(std::launch::async, [&, i] { build(i, infos[i]); }));
+      pending.push_back(std::async(std::launch::async, [&, i, may = may_build()] {
+        const BuildingRight right(may);
+        build(i, infos[i]);
+      }));
     build(0, infos[0]);
     for (auto& other : pending) other.get();
     for (const BuildInfo& one : infos) {
@@ -101,10 +105,17 @@ class CudaProgram : public KernelState {
   }
   void build(std::size_t i, BuildInfo& times) {
     const auto start = std::chrono::steady_clock::now();
-    CudaBuild built = build_cuda(program.kernels[i], program.target.arch);
+    CudaBuild built = built_or_found(program.kernels[i]);
     images_[i] = std::move(built.image);
     times.compile_ms = elapsed_ms(start);
     times.from_disk = built.from_disk;
+  }
+
+  CudaBuild built_or_found(const EmittedKernel& k) const {
+    if (may_build()) return build_cuda(k, program.target.arch);
+    std::optional<CudaBuild> found = find_cuda_build(k, program.target.arch);
+    if (!found) refuse_to_build(k.name);
+    return std::move(*found);
   }
 
   const Loaded& loaded_in(cu::Context context, cu::Stream stream) const {

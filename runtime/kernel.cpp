@@ -13,6 +13,7 @@
 #include "runtime/few_rows.h"
 #include "runtime/host_cpu.h"
 #include "runtime/kernel_state.h"
+#include "runtime/may_build.h"
 #include "schedules/operands.h"
 
 namespace attile {
@@ -93,14 +94,16 @@ Kernel Kernel::get(const Algorithm& a, const Problem& p, const std::optional<Sch
     if (!flag) flag = std::make_shared<std::once_flag>();
     once = flag;
   }
-  std::call_once(*once, [&] {   // a build that throws leaves the flag open for the next caller
+  const auto make = [&] {
     const auto start = std::chrono::steady_clock::now();
     Program program = generate(a, p, schedule, target);
     const double generate_ms = elapsed_ms(start);
     auto state = target.family == TargetFamily::cuda ? make_cuda_kernel(std::move(program), generate_ms) : make_cpu_kernel(std::move(program), generate_ms);
     const std::lock_guard lock(mutex);
-    kernels[key] = std::move(state);
-  });
+    kernels.try_emplace(key, std::move(state));
+  };
+  // Who may not build does not wait for who does. A build that throws leaves the flag open for the next caller.
+  may_build() ? std::call_once(*once, make) : make();
   const std::lock_guard lock(mutex);
   return Kernel(kernels.at(key), device);
 }

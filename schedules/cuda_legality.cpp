@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
+#include <unordered_map>
 
 #include "dsl/derive.h"
 #include "schedules/cuda_footprint.h"
@@ -98,8 +100,19 @@ void check_weights(const Case& c, Reasons& reasons) {
   }
 }
 
+// The answer takes a millisecond and depends on the algorithm alone; a space asks it for every schedule.
+bool may_lag(const Algorithm& a) {
+  static std::mutex mutex;
+  static std::unordered_map<std::uint64_t, bool> answers;
+  const std::uint64_t key = hash_of(a);
+  const std::lock_guard lock(mutex);
+  if (const auto found = answers.find(key); found != answers.end()) return found->second;
+  if (answers.size() > 1000) answers.clear();
+  return answers[key] = takes_lagging_reference(a, lag_of_reference, 256);
+}
+
 void check_lag(const Case& c, Reasons& reasons) {
-  if (c.s.lazy_rescale && !takes_lagging_reference(c.a, lag_of_reference, 256))
+  if (c.s.lazy_rescale && !may_lag(c.a))
     reasons.push_back(fmt::format("lazy_rescale lets the reference lag behind the maximum, and '{}' has an output that shows it, or no rule", c.a.name));
 }
 

@@ -1,4 +1,4 @@
-// The fields of Schedule by name: the one table behind parsing, printing and search spaces. Private to schedules/.
+// The fields of Schedule by name: the one table behind parsing, printing and search spaces. For schedules/ and autotune/.
 #pragma once
 
 #include <span>

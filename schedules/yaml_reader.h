@@ -1,4 +1,4 @@
-// Strict reading of YAML: every fault is Error(argument) at file:line:column. Private to schedules/.
+// Strict reading of YAML: every fault is Error(argument) at file:line:column. For schedules/ and autotune/.
 #pragma once
 
 #include <yaml-cpp/yaml.h>

@@ -35,7 +35,7 @@ std::vector<std::string> words(std::vector<std::string> first, const std::vector
 }
 
 const std::vector<std::vector<std::string>> verbs{
-    {"run", "--repeat", "1"}, {"bench", "--repeat", "1"}, {"explain"}, {"emit"}};
+    {"run", "--repeat", "1"}, {"bench", "--repeat", "1"}, {"explain"}, {"emit"}, {"tune", "--budget", "1s"}};
 
 }  // namespace
 
@@ -63,7 +63,7 @@ TEST_CASE("every verb says why there is no GPU, with exit code 1 and nothing on 
 
 TEST_CASE("a device that is no word or is not there is wrong usage") {
   for (std::vector<std::string> verb :
-       {std::vector<std::string>{"run"}, {"bench"}, {"explain"}, {"emit"}, {"doctor"}}) {
+       {std::vector<std::string>{"run"}, {"bench"}, {"explain"}, {"emit"}, {"tune"}, {"doctor"}}) {
     verb.insert(verb.end(), {"--device", "gpu"});
     const Finished f = attile_command(verb);
     INFO(verb[0] << "\n" << text_of(f));

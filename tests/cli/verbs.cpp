@@ -28,7 +28,7 @@ TEST_CASE("without a verb, or with a wrong one, the command says what there is")
   CHECK_THAT(wrong.err, ContainsSubstring("\"bnech\" is no verb; did you mean bench?"));
   const Finished help = attile_command({"--help"});
   CHECK(help.code == 0);
-  for (const char* verb : {"run", "check", "emit", "explain", "bench", "cache", "doctor"}) {
+  for (const char* verb : {"run", "check", "emit", "explain", "bench", "tune", "cache", "doctor"}) {
     CHECK_THAT(help.out, ContainsSubstring(verb));
     const Finished own = attile_command({verb, "--help"});
     CHECK(own.code == 0);

@@ -1,0 +1,151 @@
+#include "autotune/exchange.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <map>
+
+#include "dsl/error.h"
+#include "runtime/files.h"
+#include "runtime/options.h"
+#include "schedules/operands.h"
+
+namespace attile {
+inline namespace v1 {
+namespace {
+
+constexpr std::size_t most_bytes = 1 << 20;
+
+std::string field(const Point& point, std::string_view name) {
+  const std::string* value = value_of(point, name);
+  return value ? *value : "";
+}
+
+double work_of(const TuneResult& r) {
+  return static_cast<double>(r.shape.sequences * r.shape.heads) * static_cast<double>(r.shape.rows) *
+         static_cast<double>(std::max<std::int64_t>(r.shape.keys, 1)) * r.shape.visible;
+}
+
+ScheduleMatch schedule_match(const Point& match) {
+  ScheduleMatch m;
+  for (const DType type : {DType::float32, DType::bfloat16, DType::float16})
+    if (to_string(type) == field(match, "dtype")) m.dtype = {type};
+  m.head_dim_to = std::atoll(field(match, "head_dim").c_str());
+  m.few_rows = field(match, "rows") == "few";
+  m.masked = field(match, "masked") == "true";
+  m.grouped = field(match, "grouped") == "true";
+  return m;
+}
+
+// Whether what `b` matches is matched by `a`, which says everything.
+bool covers(const ScheduleMatch& a, const ScheduleMatch& b) {
+  return a.dtype == b.dtype && a.few_rows == b.few_rows && a.masked == b.masked && a.grouped == b.grouped &&
+         a.head_dim_from <= b.head_dim_from && b.head_dim_to <= a.head_dim_to;
+}
+
+KnownSchedule known_of(const TuneResult& r, const Machine& machine) {
+  KnownSchedule k;
+  k.match = schedule_match(r.match);
+  k.schedule = schedule_of(r.winner);
+  k.gflops = r.gflops;
+  k.name = fmt::format("tuned, to {} {} {} rows{}{}", k.match.head_dim_to, field(r.match, "dtype"),
+                       field(r.match, "rows"), *k.match.masked ? ", masked" : "", *k.match.grouped ? ", group" : "");
+  const CallShape& s = r.shape;
+  k.measured = fmt::format("B{} H{}/{} Nq{} Nk{} on {} with {}", s.sequences, s.heads, s.kv_heads, s.rows, s.keys,
+                           machine.text(), r.versions);
+  return k;
+}
+
+std::string text_of(const std::string& path) {
+  std::string text;
+  const int error = read_file(AT_FDCWD, path, most_bytes, text);
+  if (error) throw Error(ErrorKind::environment, path, fmt::format("it cannot be read: {}", error_text(error)));
+  return text;
+}
+
+}  // namespace
+
+Point match_of(const Algorithm& a, const Problem& p) {
+  std::int64_t largest = 1;
+  std::string type = "float32";
+  for (const Operand& o : product_operands(a)) {
+    if (const auto found = p.dtypes.find(o.tensor); found != p.dtypes.end()) type = to_string(found->second);
+    if (const auto found = p.extents.find(o.feature.name); found != p.extents.end())
+      largest = std::max(largest, found->second);
+  }
+  return {{"dtype", type},
+          {"head_dim", std::to_string(largest)},
+          {"rows", p.few_rows ? "few" : "many"},
+          {"masked", a.visible ? "true" : "false"},
+          {"grouped", p.group > 1 ? "true" : "false"}};
+}
+
+ScheduleFile exported(std::span<const TuneResult> results, const Machine& machine, const ScheduleFile& shipped) {
+  // By what a file can tell apart, the head dim last, so that the results of one kind stand by growing head dim.
+  std::map<std::pair<std::string, std::int64_t>, const TuneResult*> kept;
+  for (const TuneResult& r : results) {
+    if (r.machine != machine.text() || r.versions != machine.versions() || r.match.empty()) continue;
+    Point kind = r.match;
+    std::erase_if(kind, [](const auto& entry) { return entry.first == "head_dim"; });
+    const TuneResult*& place = kept[{to_string(kind), std::atoll(field(r.match, "head_dim").c_str())}];
+    if (place == nullptr || work_of(r) > work_of(*place)) place = &r;
+  }
+  ScheduleFile file = shipped;
+  file.best.clear();
+  std::string kind;
+  std::int64_t below = 0;
+  for (const auto& [key, r] : kept) {
+    if (key.first != kind) kind = key.first, below = 0;
+    file.best.push_back(known_of(*r, machine));
+    file.best.back().match.head_dim_from = below + 1;
+    below = key.second;
+  }
+  const std::size_t own = file.best.size();
+  for (const KnownSchedule& old : shipped.best)
+    if (std::none_of(file.best.begin(), file.best.begin() + static_cast<std::ptrdiff_t>(own),
+                     [&](const KnownSchedule& k) { return covers(k.match, old.match); }))
+      file.best.push_back(old);
+  return file;
+}
+
+std::string imported_path(const std::string& folder, const Machine& machine) {
+  return fmt::format("{}/{}.known.yaml", folder, machine.file_name());
+}
+
+std::optional<ScheduleFile> imported(const std::string& folder, const Machine& machine) {
+  if (folder.empty()) return std::nullopt;
+  const std::string path = imported_path(folder, machine);
+  std::string text;
+  if (read_file(AT_FDCWD, path, most_bytes, text) != 0) return std::nullopt;
+  try {
+    return parse_schedule_file(text, path);
+  } catch (const Error& e) {
+    warn(fmt::format("imported schedules are passed over: {}", e.what()));
+    return std::nullopt;
+  }
+}
+
+std::size_t import_file(const std::string& path, const std::string& folder, const Machine& machine) {
+  const std::string text = text_of(path);
+  const ScheduleFile file = parse_schedule_file(text, path);
+  if (file.target != machine.target)
+    throw Error(ErrorKind::argument, path,
+                fmt::format("it is for {}, and this device is {}", file.target, machine.target));
+  if (folder.empty())
+    throw Error(ErrorKind::environment, "import", "there is no folder to keep schedules in", "see attile doctor");
+  const std::string place = imported_path(folder, machine), beside = place + "." + unique_suffix();
+  int error = make_folders(folder);
+  if (!error) error = write_file(AT_FDCWD, beside, text);
+  if (!error && ::rename(beside.c_str(), place.c_str()) != 0) error = errno;
+  if (!error) return file.best.size();
+  ::unlink(beside.c_str());
+  throw Error(ErrorKind::environment, place, fmt::format("it cannot be written: {}", error_text(error)));
+}
+
+}  // namespace v1
+}  // namespace attile

@@ -1,0 +1,55 @@
+// A device of this machine as the search sees it: each candidate in a process of its own that builds it (into the disk
+// cache), checks it and then times it on demand. A candidate that crashes or hangs takes its process along and nothing
+// else.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "autotune/facts.h"
+#include "autotune/proof.h"
+#include "autotune/tune_device.h"
+#include "autotune/worker.h"
+
+namespace attile {
+inline namespace v1 {
+
+struct TuneProblem {
+  Algorithm algorithm;
+  Problem problem;
+  Arguments arguments;  // host memory, inputs filled
+};
+
+class ATTILE_API LocalDevice : public TuneDevice {
+ public:
+  struct Limits {
+    double build = 90, run = 15;  // seconds without an answer that count as a hang
+  };
+  // All of them outlive this. What a worker does can be replaced by tests.
+  using Serve = std::function<void(WorkerLine&, const Point&)>;
+  LocalDevice(const TuneProblem& problem, const Reference& reference, const DeviceFacts& facts);
+  LocalDevice(std::size_t width, Limits limits, Serve serve);
+  ~LocalDevice() override;
+
+  double now() override;
+  std::size_t width() const override { return width_; }
+  std::vector<Proof> prove(std::span<const Point> candidates, double until) override;
+  Timing time(const Point& candidate, CacheState cache) override;
+  void release(const Point& candidate) override;
+  double probe() override;
+
+ private:
+  struct Trial;
+  void advance(std::vector<Trial>& trials);
+  std::size_t width_;
+  Limits limits_;
+  Serve serve_;
+  std::map<std::string, std::unique_ptr<Worker>> ready_;
+  std::unique_ptr<Worker> prober_;  // of a GPU
+};
+
+// The most bytes that a kernel of a GPU may spill, and still be timed.
+inline constexpr std::int64_t most_spilled = 96;
+
+}  // namespace v1
+}  // namespace attile

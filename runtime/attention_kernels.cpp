@@ -1,0 +1,150 @@
+#include "runtime/attention_kernels.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/may_build.h"
+#include "runtime/options.h"
+
+namespace attile {
+inline namespace v1 {
+namespace {
+
+struct KeyHash {
+  std::size_t operator()(const CallKey& key) const {
+    std::uint64_t dtypes = 0, sizes = 0;
+    std::memcpy(&dtypes, key.dtypes.data(), sizeof key.dtypes);
+    std::memcpy(&sizes, key.sizes.data(), sizeof key.sizes);
+    std::uint64_t h = 0;
+    for (const std::uint64_t x : {static_cast<std::uint64_t>(key.head_dim), static_cast<std::uint64_t>(key.value_dim),
+                                  static_cast<std::uint64_t>(key.group), static_cast<std::uint64_t>(key.top_k),
+                                  static_cast<std::uint64_t>(key.flags), dtypes, static_cast<std::uint64_t>(key.rule),
+                                  static_cast<std::uint64_t>(key.lengths), sizes})
+      h = (h ^ x) * 0x9E3779B97F4A7C15u ^ (h >> 29);
+    return h;  // schedules of one problem are few
+  }
+};
+
+// The schedules of a key, best first, and the kernel of the one in use.
+struct Chosen {
+  KernelChoice choice;
+  std::vector<Schedule> schedules;
+  bool provisional = false;  // a better one is being built, or may be by who may build
+};
+
+struct Memory {
+  std::shared_mutex mutex;
+  std::unordered_map<CallKey, Chosen, KeyHash> kernels;
+};
+Memory& memory() {
+  static auto* m = new Memory();  // a call may still run while the process exits
+  return *m;
+}
+
+std::vector<Schedule> schedules_of(const CallKey& key, const CallAlgorithm& a, const Target& target,
+                                   const AttentionCall& call) {
+  if (key.schedule) return {*key.schedule};
+  std::vector<Schedule> out;
+  const std::shared_ptr<Chooser> by = key.tuning == Tuning::never ? nullptr : chooser();
+  if (by)
+    for (const Schedule& s : by->choices(a.algorithm, a.problem, target, call, key.tuning))
+      if (legality(a.algorithm, a.problem, s, target).empty()) out.push_back(s);
+  const Schedule shipped = default_schedule(a.algorithm, a.problem, target);
+  if (out.empty() || out.back() != shipped) out.push_back(shipped);
+  return out;
+}
+
+// The first schedule from `from` on whose kernel can be had. The last one's error is the caller's.
+std::optional<KernelChoice> first_usable(const CallAlgorithm& a, const std::vector<Schedule>& schedules, Device device,
+                                         std::size_t from) {
+  for (std::size_t i = from; i < schedules.size(); ++i) {
+    const bool last = i + 1 == schedules.size();
+    try {
+      return KernelChoice{Kernel::get(a.algorithm, a.problem, schedules[i], device), i, last};
+    } catch (const Error& error) {
+      if (last) throw;
+      if (may_build()) warn(fmt::format("a tuned schedule gives way to the next: {}", error.what()));
+    }
+  }
+  return std::nullopt;
+}
+
+// Builds the best schedule on a thread of its own, after which calls have it.
+void build_behind(const CallKey& key, const CallAlgorithm& a, const std::vector<Schedule>& schedules) {
+  std::thread([=] {
+    try {
+      const std::optional<KernelChoice> best = first_usable(a, schedules, key.device, 0);
+      const std::unique_lock lock(memory().mutex);
+      memory().kernels.insert_or_assign(key, Chosen{*best, schedules, false});
+    } catch (const std::exception& error) {
+      warn(fmt::format("a kernel could not be built in the background: {}", error.what()));
+      const std::unique_lock lock(memory().mutex);
+      memory().kernels.erase(key);
+    }
+  }).detach();
+}
+
+Chosen chosen_for(const CallKey& key, Building building, const CallAlgorithm& a, const AttentionCall& call) {
+  const std::vector<Schedule> schedules = schedules_of(key, a, target_of(key.device), call);
+  if (building == Building::on_demand) return {*first_usable(a, schedules, key.device, 0), schedules, false};
+  const BuildingRight none(false);
+  if (building == Building::never) {
+    const KernelChoice there = *first_usable(a, schedules, key.device, 0);
+    return {there, schedules, there.number > 0};
+  }
+  std::optional<KernelChoice> there;
+  std::optional<Error> missing;
+  try {
+    there = first_usable(a, schedules, key.device, 0);
+  } catch (const Error& error) {
+    missing = error;
+  }
+  if (!there || there->number > 0) build_behind(key, a, schedules);
+  if (!there) throw *missing;
+  return {*there, schedules, there->number > 0};
+}
+
+}  // namespace
+
+KernelChoice kernel_choice(const CallKey& key, Building building, const std::function<CallAlgorithm()>& describe,
+                           const AttentionCall& call) {
+  Memory& m = memory();
+  {
+    const std::shared_lock lock(m.mutex);
+    const auto it = m.kernels.find(key);
+    if (it != m.kernels.end() && (!it->second.provisional || building != Building::on_demand)) return it->second.choice;
+  }
+  Chosen chosen = chosen_for(key, building, describe(), call);
+  const std::unique_lock lock(m.mutex);
+  Chosen& place = m.kernels.try_emplace(key, chosen).first->second;
+  if (place.provisional && !chosen.provisional) place = std::move(chosen);
+  return place.choice;
+}
+
+bool give_way(const CallKey& key, const KernelChoice& choice, const Error& error) {
+  if (choice.last || key.schedule) return false;
+  if (error.kind() != ErrorKind::resource && error.kind() != ErrorKind::unsupported) return false;
+  warn(fmt::format("a tuned schedule gives way to the next: {}", error.what()));
+  Memory& m = memory();
+  const std::unique_lock lock(m.mutex);
+  const auto it = m.kernels.find(key);
+  if (it == m.kernels.end() || it->second.choice.number != choice.number) return true;  // another thread was first
+  Chosen& chosen = it->second;
+  const Program& program = choice.kernel.program();
+  chosen.choice = *first_usable({program.algorithm, program.problem}, chosen.schedules, key.device, choice.number + 1);
+  return true;
+}
+
+void forget_chosen_kernels() {
+  const std::unique_lock lock(memory().mutex);
+  memory().kernels.clear();
+}
+
+}  // namespace v1
+}  // namespace attile

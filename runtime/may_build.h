@@ -1,0 +1,26 @@
+// Whether this thread may build kernels, or only take those that are there. Internal to runtime.
+#pragma once
+
+#include <string>
+
+namespace attile {
+inline namespace v1 {
+
+bool may_build();
+// The Error of a kernel that is not there.
+[[noreturn]] void refuse_to_build(const std::string& kernel);
+
+// Sets the right of this thread for its own lifetime.
+class BuildingRight {
+ public:
+  explicit BuildingRight(bool may);
+  ~BuildingRight();
+  BuildingRight(const BuildingRight&) = delete;
+  BuildingRight& operator=(const BuildingRight&) = delete;
+
+ private:
+  bool before_;
+};
+
+}  // namespace v1
+}  // namespace attile

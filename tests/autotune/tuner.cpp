@@ -1,0 +1,219 @@
+// Tuning as a whole on a scripted device: look-ups, new candidates, noise, turns, errors that list the needs.
+#include "autotune/tuner.h"
+
+#include <signal.h>
+#include <atomic>
+#include "autotune/point.h"
+#include "dsl/error.h"
+#include "dsl/library.h"
+#include "runtime/file_lock.h"
+#include "schedules/registry.h"
+#include "tests/autotune/scripted_device.h"
+#include "tests/runtime/scratch_place.h"
+#include "tests/support/catch_compat.h"
+
+using namespace attile;
+using namespace attile::test;
+
+namespace {
+
+struct Named {
+  TuneProblem problem;
+  CallShape shape{4, 16, 16, 4096, 4096, 1};
+  DeviceFacts facts;
+  explicit Named(const std::string& target, std::int64_t head_dim = 128, DType type = DType::bfloat16) {
+    problem.algorithm = attention({});
+    for (const char* name : {"q", "k", "v", "o"}) problem.problem.dtypes[name] = type;
+    problem.problem.extents = {{"head_dim", head_dim}, {"value_dim", head_dim}};
+    facts.target = target_from_name(target);
+    facts.machine = {target, "Named " + target, 132, 700, "13.0", "NVRTC 13.0", "0.1.0"};
+  }
+};
+
+// The model's opinion with a hidden preference for one field value.
+Script measured(const Named& n, const Constants& c, const Point& point) {
+  Script s;
+  s.seconds = predict(n.problem.algorithm, n.problem.problem, n.shape, schedule_of(point), n.facts.target, c).seconds();
+  if (const std::string* late = value_of(point, "late_copies"); late && *late == "true") s.seconds *= 0.7;
+  s.build_seconds = 0.3;
+  return s;
+}
+
+struct Run {
+  ScriptedDevice device;
+  TuneReport report;
+  Run(const Named& n, const TuneOptions& options) {
+    const Constants c = shipped_constants(n.facts.target);
+    device.script = [&](const Point& point) { return measured(n, c, point); };
+    report = tune(n.problem, n.shape, n.facts, options, &device);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a second tune of a known problem times nothing, another process's result included", "[C64]") {
+  const ScratchPlace place;
+  const Named n("sm_90");
+  TuneOptions options;
+  options.folder = place.str();
+  write_text(place / (n.facts.machine.file_name() + ".model.yaml"), to_yaml(shipped_constants(n.facts.target)));
+  CHECK(run_in_child([&] { expect(Run(n, options).report.found.timed > 4, "timed"); }) == 0);
+  const Run second(n, options);
+  CHECK(second.report.known);
+  CHECK(second.device.samples == 0);
+  CHECK(second.report.result->winner.size() > 1);
+  TuneOptions resume = options;
+  resume.resume = true;
+  const Run third(n, resume);
+  CHECK(!third.report.known);
+  CHECK(third.report.result->seconds <= second.report.result->seconds * 1.01);
+  TuneOptions again = options;
+  again.again = true;
+  CHECK(Run(n, again).report.found.timed > 4);
+}
+
+TEST_CASE("the hidden preference of a device is found though the model does not know it") {
+  const ScratchPlace place;
+  const Named n("sm_90");
+  TuneOptions options;
+  options.folder = place.str();
+  write_text(place / (n.facts.machine.file_name() + ".model.yaml"), to_yaml(shipped_constants(n.facts.target)));
+  const Run run(n, options);
+  REQUIRE(run.report.result);
+  CHECK(*value_of(run.report.result->winner, "late_copies") == "true");
+  CHECK(run.report.result->default_seconds >= run.report.result->seconds);
+  CHECK(run.report.result->next.size() >= 2);
+}
+
+TEST_CASE("a result under noise is marked and measured again later, not at once") {
+  const ScratchPlace place;
+  const Named n("sm_90");
+  TuneOptions options;
+  options.folder = place.str();
+  write_text(place / (n.facts.machine.file_name() + ".model.yaml"), to_yaml(shipped_constants(n.facts.target)));
+  Run(n, options);
+  ResultStore store(place.str(), n.facts.machine);
+  const Bucket bucket = bucket_of(n.problem.algorithm, n.problem.problem, n.shape, n.facts.machine.units);
+  TuneResult r = *store.find(bucket);
+  r.noisy = true;
+  REQUIRE(store.put(r, store.tried(bucket)).empty());
+  CHECK(Run(n, options).report.known);
+  r.when -= 3600;
+  REQUIRE(store.put(r, store.tried(bucket)).empty());
+  const Run again(n, options);
+  CHECK(!again.report.known);
+  CHECK(again.report.found.timed == 0);
+  CHECK(again.device.timed.size() <= 4);
+  CHECK(!again.report.result->noisy);
+}
+
+TEST_CASE("a head dim that nobody shipped and an unequal pair have a space on every target") {
+  for (const std::string& name : target_names())
+    for (const auto& [d, dv] : {std::pair{100, 100}, {192, 128}, {64, 512}, {33, 7}}) {
+      Named n(name, d, DType::float32);
+      n.problem.problem.extents["value_dim"] = dv;
+      const Space space = tuning_space(n.problem, n.shape, n.facts, shipped_constants(n.facts.target));
+      CAPTURE(name, d, dv);
+      CHECK(!space.candidates.empty());
+      for (const Candidate& c : space.candidates) {
+        CHECK(std::isfinite(c.predicted));
+        CHECK(c.predicted > 0);
+      }
+      for (const Rejection& r : space.rejected) CHECK(!r.reasons.empty());
+    }
+}
+
+TEST_CASE("less shared memory refuses what does not fit, with the reason, and leaves what does", "[C63]") {
+  Named n("sm_90", 256, DType::bfloat16);
+  const Space whole = tuning_space(n.problem, n.shape, n.facts, shipped_constants(n.facts.target));
+  n.facts.target.shared_bytes = 48 << 10;
+  const Space small = tuning_space(n.problem, n.shape, n.facts, shipped_constants(n.facts.target));
+  CHECK(!small.candidates.empty());
+  CHECK(small.candidates.size() < whole.candidates.size());
+  bool said = false;
+  for (const RejectionGroup& g : grouped(small.rejected))
+    said = said || g.reason.find("KiB of shared memory") != std::string::npos;
+  CHECK(said);
+}
+
+TEST_CASE("candidates that all fail are an error that lists their needs", "[C63]") {
+  const Named n("sm_90");
+  ScriptedDevice device;
+  device.script = [](const Point& point) {
+    return Script{1e-3,
+                  *value_of(point, "lanes") == "fragments" ? "spills 400 bytes of registers" : "crashed: signal 11", "",
+                  0.01};
+  };
+  TuneOptions options;
+  options.budget = 0;
+  try {
+    tune(n.problem, n.shape, n.facts, options, &device);
+    FAIL("no error");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::unsupported);
+    CHECK_THAT(e.what(), ContainsSubstring("no candidate works") && ContainsSubstring("spills 400 bytes") &&
+                             ContainsSubstring("crashed: signal 11"));
+  }
+}
+
+TEST_CASE("who waits for its turn finds the result of who was first", "[C64]") {
+  const ScratchPlace place;
+  const Named n("sm_90");
+  write_text(place / (n.facts.machine.file_name() + ".model.yaml"), to_yaml(shipped_constants(n.facts.target)));
+  TuneOptions options;
+  options.folder = place.str();
+  SharedValue<std::atomic<int>> timed;
+  std::vector<pid_t> children;
+  for (int i = 0; i < 8; ++i)
+    children.push_back(start_child([&] {
+      const Run run(n, options);
+      expect(run.report.result.has_value(), "result");
+      *timed += run.device.samples > 0;
+    }));
+  for (const pid_t child : children) CHECK(wait_for(child) == 0);
+  CHECK(*timed == 1);
+  for (const std::string& name : names_in(place.str())) CHECK_THAT(name, !ContainsSubstring(".tmp"));
+}
+
+TEST_CASE("a process that is killed in the middle of tuning leaves what it knew, and the next one goes on", "[C64]") {
+  const ScratchPlace place;
+  const Named n("sm_90");
+  write_text(place / (n.facts.machine.file_name() + ".model.yaml"), to_yaml(shipped_constants(n.facts.target)));
+  TuneOptions options;
+  options.folder = place.str();
+  const Constants c = shipped_constants(n.facts.target);
+  const int code = run_in_child([&] {
+    ScriptedDevice device;
+    device.script = [&](const Point& point) { return measured(n, c, point); };
+    device.on_sample = [&] {
+      if (device.samples == 80) raise(SIGKILL);
+    };
+    tune(n.problem, n.shape, n.facts, options, &device);
+  });
+  REQUIRE(code == -SIGKILL);
+  const ResultStore store(place.str(), n.facts.machine);
+  const Bucket bucket = bucket_of(n.problem.algorithm, n.problem.problem, n.shape, n.facts.machine.units);
+  REQUIRE(store.find(bucket));
+  CHECK(!store.find(bucket)->complete);
+  const TriedList known = store.tried(bucket);
+  CHECK(known.outcomes.size() >= 8);
+  const Run next(n, options);
+  CHECK(!next.report.known);
+  std::size_t repeated = 0;
+  for (const auto& [name, times] : next.device.timed) repeated += known.outcomes.contains(name);
+  CHECK(repeated <= 3);
+  CHECK(next.report.result->complete);
+}
+
+TEST_CASE("a folder that cannot be written costs the result's keeping only") {
+  const Named n("sm_90");
+  TuneOptions options;
+  options.folder = "/proc/no-such-folder";
+  const Constants c = shipped_constants(n.facts.target);
+  ScriptedDevice device;
+  device.script = [&](const Point& point) { return measured(n, c, point); };
+  const Warnings warnings;
+  const TuneReport report = tune(n.problem, n.shape, n.facts, options, &device);
+  CHECK(report.result);
+  CHECK_THAT(report.unkept, ContainsSubstring("cannot be created"));
+}
