@@ -198,7 +198,10 @@ class Emitter {
       if (frame_.kernel[v].axis == ir::Axis::feature && frame_.kernel[v].space == ir::Space::panel) bad = either(bad, form_->has_nan(v));
     out_.line("};");
     out_.line("sweep(No{});");
-    out_.line("if (__syncthreads_or($bad)) sweep(Yes{});", {{"bad", bad}});
+    out_.line("if (__syncthreads_or($bad)) {", {{"bad", bad}});
+    out_.line("cp_async_wait<0>();");   // of tiles that were on their way when the first one ended
+    out_.line("sweep(Yes{});");
+    out_.line("}");
   }
 
   void advance(const ir::Advance& op) {

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -127,6 +128,9 @@ OpenedLibrary find_library() {
          "install NVIDIA's driver; in a container, start it with access to the GPUs; without a GPU use the CPU");
 }
 
+// In a child that was forked after the driver had been started.
+std::atomic<bool> forked = false;
+
 const CudaDriver* open_driver() {
   OpenedLibrary library = find_library();
   CudaDriver driver{};
@@ -157,6 +161,7 @@ const CudaDriver* start_driver() {
   const CudaDriver& driver = opened_driver();
   cuda_check(driver.init(0),
              fmt::format("starting the driver ({}, CUDA {})", driver.path, cuda_version_text(driver.version)));
+  pthread_atfork(nullptr, nullptr, [] { forked = true; });
   return &driver;
 }
 
@@ -166,6 +171,7 @@ void* CudaDriver::symbol(const char* name) const { return dlsym(library_handle, 
 
 const CudaDriver& cuda_driver() {
   static const CudaDriver* driver = start_driver();
+  if (forked) throw cuda_error(cu::Result::not_initialized, "using CUDA in a forked process");
   return *driver;
 }
 

@@ -37,8 +37,8 @@ __device__ __forceinline__ void row_sum(RowState<M>& state, const Fragment<M, N>
 }
 
 // p = exp2((s − reference) · factor), factor > 0: one fused operation an element, whose rounding is that of the row's
-// reference · factor and so the same for all its elements, and too small to count up to a distance of 4096. Beyond that
-// the difference is taken first.
+// reference · factor and so the same for all its elements, and too small to count up to a distance of 4096. In rows beyond
+// that the difference is taken first. A row's bits do not depend on the other rows.
 template <int M, int N>
 __device__ __forceinline__ void exp2_distance(Fragment<M, N>& p, const Fragment<M, N>& s, const RowState<M>& reference, float factor) {
   RowState<M> offset;
@@ -55,10 +55,12 @@ __device__ __forceinline__ void exp2_distance(Fragment<M, N>& p, const Fragment<
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll
-      for (int n = 0; n < N; ++n)
+      for (int h = 0; h < 2; ++h) {
+        if (fabsf(offset.x[m][h]) <= 4096.0f) continue;
+        offset.x[m][h] = 0.0f;
 #pragma unroll
-        for (int e = 0; e < 4; ++e) p.x[m][n][e] -= reference.x[m][e / 2];
-    fill(offset, 0.0f);
+        for (int n = 0; n < N; ++n) p.x[m][n][2 * h] -= reference.x[m][h], p.x[m][n][2 * h + 1] -= reference.x[m][h];
+      }
   }
 #pragma unroll
   for (int m = 0; m < M; ++m)

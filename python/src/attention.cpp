@@ -6,6 +6,7 @@
 
 #include "arguments.h"
 #include "runtime/attention.h"
+#include "runtime/cuda_driver.h"
 #include "variant.h"
 
 namespace attile::python {
@@ -52,6 +53,7 @@ class Call {
 
   void operands(nb::handle k, nb::handle v) {
     call.device = device();
+    if (call.device.kind == Device::Kind::cuda) cuda_driver();  // first of all, for its own words on what is missing
     call.q = as_bhnd(q().tensor);
     call.k = as_bhnd(read(k, "k"));
     call.v = as_bhnd(read(v, "v"));

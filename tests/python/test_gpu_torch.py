@@ -1,5 +1,6 @@
 """PyTorch on a GPU: results, streams, CUDA graphs, torch.compile, FlexAttention's examples, forks."""
 import os
+import warnings
 
 import plain
 import pytest
@@ -91,7 +92,11 @@ def test_compiled_flex_attention(name):
     torch._dynamo.reset()
     mods = flex_cases.examples(DEVICE)[name]
     q, k, v = flex_cases.tensors(DEVICE, torch.float16)
-    want = flex_cases.by_flex(q, k, v, *mods, flex=torch.compile(flex_cases.flex_attention))
+    try:
+        want = flex_cases.by_flex(q, k, v, *mods, flex=torch.compile(flex_cases.flex_attention))
+    except torch._inductor.exc.InductorError as error:  # its tiles may not fit the chip
+        warnings.warn(f"FlexAttention could not be compiled, its plain form is compared with: {error}")
+        want = flex_cases.by_flex(q, k, v, *mods, flex=flex_cases.flex_attention)
     agree(attile.attention(q, k, v, score_mod=mods[0], mask_mod=mods[1]), want)
 
 
@@ -214,7 +219,6 @@ def test_inputs_may_be_freed_after_the_call():
 
 @pytest.mark.parametrize("given", [False, True])
 def test_a_forked_child_gets_an_error(given):
-    """With an output at hand the error is Attile's, else PyTorch's, which cannot make one."""
     out = torch.empty_like(Q) if given else None
     attile.attention(Q, K, V)
     torch.cuda.synchronize()
@@ -234,6 +238,6 @@ def test_a_forked_child_gets_an_error(given):
     text = os.read(read, 1 << 16).decode()
     os.waitpid(child, 0)
     assert "fork" in text, text
-    assert not given or text.startswith("EnvironmentError: "), text
+    assert text.startswith("EnvironmentError: "), text
     o = attile.attention(Q, K, V)
     agree(o, sdpa(Q, K, V))

@@ -1,6 +1,9 @@
 // The driver: found, missing, refusing, in its own words. With the fake driver of fake_cuda/, in fresh processes.
 #include "runtime/cuda_driver.h"
 
+#include <functional>
+#include <unistd.h>
+#include <sys/wait.h>
 #include <thread>
 
 #include "runtime/cubin.h"
@@ -113,6 +116,24 @@ TEST_CASE("a driver that lacks a function is too old") {
   const Error error = error_of([] { cuda_driver(); });
   CHECK_THAT(error.what(), ContainsSubstring("too old") && ContainsSubstring("cuTensorMapEncodeTiled") &&
                                ContainsSubstring("12.4") && ContainsSubstring("525"));
+}
+
+TEST_CASE("a child forked after the driver was started is told so at once, one forked before may use it") {
+  if (!with_fake_driver("a child forked after*", {})) return;
+  const auto in_child = [](const std::function<bool()>& good) {
+    const pid_t child = fork();
+    if (child == 0) _exit(good() ? 0 : 1);
+    int status = -1;
+    waitpid(child, &status, 0);
+    return status == 0;
+  };
+  CHECK(in_child([] { return cuda_driver().version > 0; }));
+  cuda_driver();
+  CHECK(in_child([] {
+    const Error error = error_of([] { cuda_driver(); });
+    return error.kind() == ErrorKind::environment && error.remedy().find("forked") != std::string::npos;
+  }));
+  CHECK(cuda_driver().version > 0);
 }
 
 TEST_CASE("no device is told with the variable that hides them") {
