@@ -12,7 +12,7 @@ using namespace attile::test;
 
 // What LLVM held when it met a fatal fault is abandoned on purpose, for its state is unknown; and a forked child has
 // the memory of its parent's pool threads without the threads.
-extern "C" const char* __lsan_default_suppressions() {
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
   return "leak:libattile_llvm.so\nleak:worker_scratch\nleak:__cxa_thread_atexit\n";
 }
 
