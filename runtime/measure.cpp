@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -67,11 +68,11 @@ __attribute__((target("avx2"))) float read_256(const std::byte* from, std::size_
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-volatile float kept;  // where the results of bursts go
+std::atomic<float> kept;  // where the results of bursts go
 
 double burst_seconds(Burst burst, std::int64_t tasks, std::int64_t rounds) {
   const double start = now();
-  parallel_for(tasks, [&](std::int64_t, int) { kept = burst(rounds); });
+  parallel_for(tasks, [&](std::int64_t, int) { kept.store(burst(rounds), std::memory_order_relaxed); });
   return now() - start;
 }
 
@@ -130,7 +131,7 @@ double measure_read_gbs() {
   for (int pass = 0; pass < 4; ++pass)
     for (std::int64_t first = 0; first + window <= slices; first += window) {
       const double start = now();
-      parallel_for(window, [&](std::int64_t i, int) { kept = read_256(at(first + i), slice); });
+      parallel_for(window, [&](std::int64_t i, int) { kept.store(read_256(at(first + i), slice), std::memory_order_relaxed); });
       best = std::min(best, now() - start);
     }
   return static_cast<double>(window * slice) / best / 1e9;
