@@ -115,13 +115,7 @@ std::string warm_line(const std::string& line, bool& built) {
   CLI::App app("", "");
   KernelFlags flags;
   add_kernel_flags(app, flags);
-  std::vector<std::string> words = words_of(line);
-  std::reverse(words.begin(), words.end());  // the order that CLI11 takes a vector in
-  try {
-    app.parse(words);
-  } catch (const CLI::ParseError& error) {
-    throw Error(ErrorKind::argument, "", usage_text(app, error));
-  }
+  parse_line(app, line);
   const KernelSource s = kernel_source(flags);
   const Kernel kernel = Kernel::get(s.algorithm, s.problem, s.schedule, s.chip.device.value_or(Device{}));
   built = !kernel.build_info().from_disk;

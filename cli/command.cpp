@@ -115,6 +115,16 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
+void parse_line(CLI::App& app, const std::string& line) {
+  std::vector<std::string> words = words_of(line);
+  std::reverse(words.begin(), words.end());  // the order that CLI11 takes a vector in
+  try {
+    app.parse(words);
+  } catch (const CLI::ParseError& error) {
+    throw Error(ErrorKind::argument, "", usage_text(app, error));
+  }
+}
+
 std::string usage_text(const CLI::App& app, const CLI::ParseError& error) {
   const bool needs_verb = app.get_require_subcommand_min() > 0;
   for (const std::string& word : app.remaining()) {

@@ -29,6 +29,8 @@ int measure_device(const std::string& device, bool json);
 
 // Fills a CLI::App from one line of words, as a shell without quotes would; for lists of flags in files.
 std::vector<std::string> words_of(const std::string& line);
+// Parses a line of a list by the flags of `app`. Throws Error(argument) with the usage_text() of what is wrong.
+void parse_line(CLI::App& app, const std::string& line);
 // What parsing found wrong, as one sentence with a suggestion where a known word is near.
 std::string usage_text(const CLI::App& app, const CLI::ParseError& error);
 

@@ -150,13 +150,7 @@ KernelFlags flags_of_line(const std::string& line, const KernelFlags& base) {
   add_variant_flags(app, flags.attention);
   app.add_option("--out-dtype", flags.attention.out_dtype, "");
   app.add_flag("--lse", flags.lse, "");
-  std::vector<std::string> words = words_of(line);
-  std::reverse(words.begin(), words.end());  // the order that CLI11 takes a vector in
-  try {
-    app.parse(words);
-  } catch (const CLI::ParseError& error) {
-    throw Error(ErrorKind::argument, "", usage_text(app, error));
-  }
+  parse_line(app, line);
   flags.machine = base.machine;
   return flags;
 }
