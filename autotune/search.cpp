@@ -9,8 +9,9 @@ namespace attile {
 inline namespace v1 {
 namespace {
 
-// Candidates proven and timed together after the first, and the share of the budget after which none are begun.
-constexpr std::size_t step = 6;
+// Candidates proven and timed together: as many as are proven at a time, within these. And the share of the budget after
+// which none are begun.
+constexpr std::size_t least_step = 6;
 constexpr double search_share = 0.75;
 // Rounds of candidates without a better leader after which the search ends: of further ones by rank, where no neighbour
 // is left, and twice as many of neighbours. And how much slower than the model's first one a further candidate may be
@@ -23,7 +24,8 @@ constexpr double least_drift = 0.05;
 class Search {
  public:
   Search(const Space& space, TuneDevice& device, const SearchOptions& options)
-      : space_(space), device_(device), options_(options), start_(device.now()), known_(space.candidates.size()) {
+      : space_(space), device_(device), options_(options), start_(device.now()),
+        step_(std::clamp(device.width(), least_step, most_step)), known_(space.candidates.size()) {
     result_.tried = options.known;
     for (const Candidate& c : space.candidates) result_.tried.seen.insert(hash_of(c.point));
     for (std::size_t i = 0; i < known_.size(); ++i)
@@ -110,7 +112,7 @@ class Search {
       std::vector<std::size_t> near = neighbours(space_, leader);
       std::sort(near.begin(), near.end(), by_rank);
       for (const std::size_t i : near)
-        if (untried(i) && next.size() < step && std::find(next.begin(), next.end(), i) == next.end()) next.push_back(i);
+        if (untried(i) && next.size() < step_ && std::find(next.begin(), next.end(), i) == next.end()) next.push_back(i);
     }
     // New ones, and with an endless budget all, are tried wherever they stand.
     const bool all = options_.only_new || options_.budget <= 0;
@@ -119,7 +121,7 @@ class Search {
       for (const std::size_t i : ranked) {
         const bool worth =
             all || space_.candidates[i].predicted <= worth_trying * space_.candidates[ranked.front()].predicted;
-        if (worth && untried(i) && next.size() < step) next.push_back(i);
+        if (worth && untried(i) && next.size() < step_) next.push_back(i);
       }
     }
     if (next.empty()) return next;
@@ -308,6 +310,7 @@ class Search {
   TuneDevice& device_;
   const SearchOptions& options_;
   const double start_;
+  const std::size_t step_;
   std::vector<std::optional<Outcome>> known_;  // by candidate
   std::optional<std::size_t> yardstick_;
   int barren_ = 0;

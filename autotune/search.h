@@ -65,6 +65,8 @@ ATTILE_API SearchResult search(const Space& space, TuneDevice& device, const Sea
 
 // Differences up to this are noise for the choice of a winner, and at most this much of a spread is believed.
 inline constexpr double least_noise = 0.01, most_noise = 0.03;
+// The most candidates that are proven and timed together.
+inline constexpr std::size_t most_step = 16;
 // A spread of the probes above this is other work on the device, or a clock that changes.
 inline constexpr double probe_noise = 0.08;
 
