@@ -27,6 +27,7 @@ NB_MODULE(_attile, m) {
   bind_errors(m);
   bind_expressions(m);
   bind_algorithms(m);
+  bind_reach(m);
   m.def("attention", [](const nb::args& args) { return attention(arguments_of(args)); });
   m.def("warm_up", [](const nb::args& args) { warm_up(arguments_of(args)); });
   m.def("version", &attile_version);

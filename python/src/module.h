@@ -20,5 +20,6 @@ void warm_up(const AttentionArguments& arguments);
 void bind_errors(nb::module_& m);
 void bind_expressions(nb::module_& m);
 void bind_algorithms(nb::module_& m);
+void bind_reach(nb::module_& m);
 
 }  // namespace attile::python
