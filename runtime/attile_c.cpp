@@ -259,6 +259,7 @@ attile_status attile_set_building(std::int32_t building) {
 }
 attile_status attile_get_building(std::int32_t* building) {
   return guarded([&] {
-    not_null(building, "attile_get_building", "building") = ATTILE_BUILDING_ON_DEMAND + static_cast<int>(attile::building());
+    not_null(building, "attile_get_building", "building") =
+        ATTILE_BUILDING_ON_DEMAND + static_cast<int>(attile::building());
   });
 }

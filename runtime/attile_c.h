@@ -53,8 +53,8 @@ enum {
   ATTILE_LINEAR = 3
 };
 
-/* What of tuning a call uses: the shipped schedules; what tuning found before; the same, where an unknown problem is tuned
- * at its first call, which takes many seconds. */
+/* What of tuning a call uses: the shipped schedules; what tuning found before; the same, where an unknown problem is
+ * tuned at its first call, which takes many seconds. */
 enum {
   ATTILE_TUNING_OF_PROCESS = 0, /* in options alone: what attile_set_tuning says */
   ATTILE_TUNING_NEVER = 1,
@@ -62,8 +62,8 @@ enum {
   ATTILE_TUNING_NOW = 3
 };
 
-/* What a call does about a kernel that is not there: builds it and waits; fails at once; runs with another kernel of its
- * problem while it is built, and fails at once where there is none. */
+/* What a call does about a kernel that is not there: builds it and waits; fails at once; runs with another kernel of
+ * its problem while it is built, and fails at once where there is none. */
 enum {
   ATTILE_BUILDING_OF_PROCESS = 0, /* in options alone: what attile_set_building says */
   ATTILE_BUILDING_ON_DEMAND = 1,
@@ -152,8 +152,8 @@ ATTILE_C_API void attile_attention_destroy(attile_attention* attention);
  * reads from the disk cache, what is not in memory. */
 ATTILE_C_API attile_status attile_attention_run(const attile_attention* attention,
                                                 const attile_attention_tensors* tensors);
-/* The same without the run, whatever `building` says: afterwards a run of like tensors (types, head dims, optional tensors,
- * lengths within powers of two) compiles nothing, nor tunes. */
+/* The same without the run, whatever `building` says: afterwards a run of like tensors (types, head dims, optional
+ * tensors, lengths within powers of two) compiles nothing, nor tunes. */
 ATTILE_C_API attile_status attile_attention_prepare(const attile_attention* attention,
                                                     const attile_attention_tensors* tensors);
 
@@ -165,7 +165,7 @@ ATTILE_C_API attile_status attile_attention_workspace(const attile_attention* at
 ATTILE_C_API attile_status attile_set_threads(int32_t threads);
 ATTILE_C_API attile_status attile_get_threads(int32_t* threads);
 
-/* Of the process, for calls whose options say nothing: ATTILE_TUNING_CACHED and ATTILE_BUILDING_ON_DEMAND unless set. */
+/* Of the process, where options say nothing. Unless set, ATTILE_TUNING_CACHED and ATTILE_BUILDING_ON_DEMAND. */
 ATTILE_C_API attile_status attile_set_tuning(int32_t tuning);
 ATTILE_C_API attile_status attile_get_tuning(int32_t* tuning);
 ATTILE_C_API attile_status attile_set_building(int32_t building);

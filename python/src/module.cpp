@@ -40,7 +40,9 @@ NB_MODULE(_attile, m) {
       "\"never\", \"cached\" (default) or \"now\", for calls of this process that do not say; see attention().");
   m.def("get_tuning", [] { return to_string(attile::tuning()); });
   m.def(
-      "set_building", [](nb::handle building) { attile::set_building(building_of(building)); }, nb::arg("building").none(),
-      "\"on_demand\" (default), \"never\" or \"background\", for calls of this process that do not say; see attention().");
+      "set_building", [](nb::handle building) { attile::set_building(building_of(building)); },
+      nb::arg("building").none(),
+      "\"on_demand\" (default), \"never\" or \"background\", for calls of this process that do not say; see "
+      "attention().");
   m.def("get_building", [] { return to_string(attile::building()); });
 }

@@ -1,5 +1,6 @@
-// What a function can reach through its names (reach.py says of what kind each value is), as a key: functions with equal
-// keys have equal traces. Numbers and code go in by value and identity, arrays by what they are like, not what they hold.
+// What a function can reach through its names (reach.py says of what kind each value is), as a key: functions with
+// equal keys have equal traces. Numbers and code go in by value and identity, arrays by what they are like, not what
+// they hold.
 #include <unordered_map>
 
 #include "array.h"
@@ -184,8 +185,6 @@ nb::object reach_of(nb::handle score_mod, nb::handle mask_mod) {
 
 }  // namespace
 
-void bind_reach(nb::module_& m) {
-  m.def("reach", &reach_of, nb::arg("score_mod").none(), nb::arg("mask_mod").none());
-}
+void bind_reach(nb::module_& m) { m.def("reach", &reach_of, nb::arg("score_mod").none(), nb::arg("mask_mod").none()); }
 
 }  // namespace attile::python
