@@ -75,15 +75,16 @@ class Reach {
   }
 
   // The names that code and the functions in it read.
-  static nb::handle names_of(nb::handle code) {
+  static nb::object names_of(nb::handle code) {
     static auto* known = new std::unordered_map<PyObject*, PyObject*>();  // both kept alive
-    if (const auto it = known->find(code.ptr()); it != known->end()) return it->second;
+    if (const auto it = known->find(code.ptr()); it != known->end()) return nb::borrow(it->second);
     if (known->size() >= 4096) {
       for (const auto& [first, second] : *known) nb::handle(first).dec_ref(), nb::handle(second).dec_ref();
       known->clear();
     }
-    nb::object names = reach().attr("names_of")(code);
-    return known->emplace(nb::borrow(code).release().ptr(), names.release().ptr()).first->second;
+    const nb::object names = reach().attr("names_of")(code);
+    known->emplace(nb::borrow(code).release().ptr(), nb::object(names).release().ptr());
+    return names;
   }
 
   static bool is_of_a_library(nb::handle function) {
@@ -138,7 +139,7 @@ class Reach {
         add(contents_of(contents, PyTuple_GetItem(cells.ptr(), i)), depth + 1);
     if (!is_of_a_library(value)) {
       const nb::object all = globals.of(value);
-      const nb::handle names = names_of(body);
+      const nb::object names = names_of(body);
       for (Py_ssize_t i = 0; i < PyTuple_Size(names.ptr()); ++i) {
         PyObject* found = PyDict_GetItemWithError(all.ptr(), PyTuple_GetItem(names.ptr(), i));
         found ? add(nb::borrow(found), depth + 1) : put('-');
