@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -21,25 +20,9 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attile_ctypes import Attile
+from timing import host_medians, medians
 
 ROWS = []
-
-
-def medians(calls, repeats=9, inner=3):
-    times = [[] for _ in calls]
-    for call in calls:
-        call(), call()
-    torch.cuda.synchronize()
-    for _ in range(repeats):
-        for i, call in enumerate(calls):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            for _ in range(inner):
-                call()
-            end.record()
-            torch.cuda.synchronize()
-            times[i].append(begin.elapsed_time(end) / inner * 1e-3)
-    return [sorted(t)[len(t) // 2] for t in times], [(max(t) - min(t)) / sorted(t)[len(t) // 2] for t in times]
 
 
 def row(group, name, unit, ours, theirs, peer, error=None):
@@ -62,7 +45,7 @@ def forward(attile, group, B, H, N, D, causal):
             return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
     ours()
     error = (o.float() - fa2().float()).abs().max().item()
-    (a, b), _ = medians([ours, fa2])
+    a, b = medians("cuda", [ours, fa2])
     flops = 4 * B * H * N * N * D / (2 if causal else 1) / 1e12
     row(group, f"B{B} H{H} N{N} D{D} {'causal' if causal else 'full'}", "TFLOP/s", flops / a, flops / b, "fa2", error)
 
@@ -91,7 +74,7 @@ def mods(attile):
         peer = lambda: flex(q, k, v, score_mod=score, block_mask=blocks)
         ours()
         error = (o.float() - peer().float()).abs().max().item()
-        (a, b), _ = medians([ours, peer])
+        a, b = medians("cuda", [ours, peer])
         flops = 4 * B * H * kept * D / 1e12
         row("mods", f"B{B} H{H} N{N} D{D} {name}", "TFLOP/s", flops / a, flops / b, "flex", error)
 
@@ -118,7 +101,7 @@ def decode(attile, B, H, Hk, N, D=128):
     want = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), enable_gqa=True)
     error = (o.float() - want).abs().max().item()
     del want
-    (a, b), _ = medians([next_ours, read], inner=2 * count)
+    a, b = medians("cuda", [next_ours, read], inner=2 * count)
     row("decode", f"B{B} H{H}/{Hk} N{N} D{D} {size >> 20} MiB", "GB/s", size / a / 1e9, size / b / 1e9, "sum", error)
 
 
@@ -192,18 +175,9 @@ def host_time(attile):
     one = torch.zeros(1, device="cuda")
     calls = {"attile through ctypes": attile.attention(device=0).bind(q=q, k=q, v=q, o=o),
              "cuLaunchKernel through ctypes": bare_launch(), "torch add_": lambda: one.add_(1)}
-    times = {name: [] for name in calls}
-    for repeat in range(22):
-        for name, call in calls.items():
-            begin = time.perf_counter()
-            for _ in range(50):
-                call()
-            times[name].append((time.perf_counter() - begin) / 50 * 1e6)
-            torch.cuda.synchronize()
-    for name, all_times in times.items():
-        median = sorted(all_times[2:])[10]
-        ROWS.append(dict(group="host", name=name, unit="us", attile=median))
-        print(f"host     {name:44} {median:8.2f} us a call", flush=True)
+    for name, (median, _) in host_medians(calls, repeats=20, inner=50).items():
+        ROWS.append(dict(group="host", name=name, unit="us", attile=median * 1e6))
+        print(f"host     {name:44} {median * 1e6:8.2f} us a call", flush=True)
 
 
 def main():

@@ -11,15 +11,15 @@ import argparse
 import functools
 import json
 import os
-import statistics
 import sys
-import time
 
 import torch
 import torch.nn.functional as F
 
 import attile
 import attile.torch
+from attile_ctypes import Attile
+from timing import host_medians, medians
 
 ROWS, MISSING = [], {}
 
@@ -73,65 +73,31 @@ def peers(device):
     return found
 
 
-# ---- Timing
+# ---- Rows
 
-def clock(device):
-    if device == "cpu":
-        return lambda call, inner: timed_on_cpu(call, inner)
-    return lambda call, inner: timed_on_gpu(call, inner)
-
-
-def timed_on_cpu(call, inner):
-    begin = time.perf_counter()
-    for _ in range(inner):
-        call()
-    return (time.perf_counter() - begin) / inner
+def difference(result, got):
+    """The greatest; None where shapes say that they are no results of one thing."""
+    return (result.float() - got.float()).abs().max().item() if result is not None and result.shape == got.shape else None
 
 
-def timed_on_gpu(call, inner):
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for _ in range(inner):
-        call()
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) / inner * 1e-3
-
-
-def medians(device, calls, repeats=9, inner=3):
-    """Seconds of each call, run in turn; two rounds warm up."""
-    times, timed = [[] for _ in calls], clock(device)
-    for call in calls * 2:
-        call()
-    for _ in range(repeats):
-        for call, seen in zip(calls, times):
-            seen.append(timed(call, inner))
-    return [statistics.median(seen) for seen in times]
-
-
-def compare(device, group, name, unit, work, ours, others, want=None, **timing):
-    """A row for each peer that can do it."""
-    got = ours()
-    runnable, errors = {}, {}
+def compare(device, group, name, unit, work, ours, others, checked=True, **timing):
+    """A row for each peer that can do it. checked: all compute the same."""
+    got, runnable, differences = ours(), {}, {}
     for peer, call in others.items():
         try:
             result = call()
             if device != "cpu":
                 torch.cuda.synchronize()
-            errors[peer] = (result.float() - got.float()).abs().max().item() if want is None and result is not None and result.shape == got.shape else None
-            runnable[peer] = call
+            runnable[peer], differences[peer] = call, difference(result, got) if checked else None
         except Exception as error:
             missing(f"{peer} ({group} {name})", error)
             if device != "cpu":
                 torch.cuda.synchronize()
-    seconds = medians(device, [ours, *runnable.values()], **timing)
-    mine = work / seconds[0]
+    mine, *theirs = (work / seconds for seconds in medians(device, [ours, *runnable.values()], **timing))
     print(f"{group:8} {name:40} attile {mine:8.1f} {unit}", end="")
-    for peer, theirs in zip(runnable, seconds[1:]):
-        ROWS.append(dict(group=group, name=name, unit=unit, attile=mine, peer=peer, theirs=work / theirs, ratio=theirs / seconds[0], difference=errors[peer]))
-        print(f"  {peer} {work / theirs:8.1f} ratio {theirs / seconds[0]:5.2f}", end="")
-        if errors[peer] is not None:
-            print(f" diff {errors[peer]:.0e}", end="")
+    for peer, rate in zip(runnable, theirs):
+        ROWS.append(dict(group=group, name=name, unit=unit, attile=mine, peer=peer, theirs=rate, ratio=mine / rate, difference=differences[peer]))
+        print(f"  {peer} {rate:8.1f} ratio {mine / rate:5.2f}", end="" if differences[peer] is None else f" diff {differences[peer]:.0e}")
     print(flush=True)
 
 
@@ -202,13 +168,11 @@ def decode(device):
                 return call(*sets[turn[which]])
             return next_one
         others = {peer: rotated(i + 1, functools.partial(lambda call, q, k, v: call(q, k, v, False), call)) for i, (peer, call) in enumerate(peers(device).items())}
-        compare(device, "decode", f"{str(dtype)[6:]} B{B} H{H}/{Hk} N{N} D{D}", "GB/s", size / 1e9, rotated(0, attile.attention), others, want=False, inner=count)
+        compare(device, "decode", f"{str(dtype)[6:]} B{B} H{H}/{Hk} N{N} D{D}", "GB/s", size / 1e9, rotated(0, attile.attention), others, checked=False, inner=count)
 
 
 def overhead(device):
     """Host time of a warm call through the package, over the same call through the C interface with everything bound."""
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from attile_ctypes import Attile
     c = Attile(os.path.join(os.path.dirname(attile.__file__), "lib", "libattile.so.0"))
     q = torch.randn(1, 1, 1, 64, device=device, dtype=torch.float32 if device == "cpu" else torch.bfloat16)
     o, slopes = torch.empty_like(q), torch.ones(1, device=device)
@@ -220,19 +184,11 @@ def overhead(device):
     def alibi(s, b, h, i, j):
         return s - slopes[h] * (i - j)
     with torch.inference_mode():
-        times = {name: [] for name in calls}
-        for name in list(calls) * 2:
-            calls[name]()
-        for _ in range(31):
-            for name, call in calls.items():
-                if device != "cpu":
-                    torch.cuda.synchronize()
-                times[name].append(timed_on_cpu(call, 200))
-    base = statistics.median(times["C interface, bound"]) * 1e6
-    for name, seen in times.items():
-        micros = statistics.median(seen) * 1e6
-        ROWS.append(dict(group="overhead", name=name, unit="us", attile=micros, over_c=micros - base))
-        print(f"overhead {name:40} {micros:8.2f} us, {micros - base:6.2f} over the C interface, best {min(seen) * 1e6:.2f}", flush=True)
+        times = host_medians(calls, repeats=31, inner=200)
+    base = times["C interface, bound"][0]
+    for name, (median, best) in times.items():
+        ROWS.append(dict(group="overhead", name=name, unit="us", attile=median * 1e6, over_c=(median - base) * 1e6))
+        print(f"overhead {name:40} {median * 1e6:8.2f} us, {(median - base) * 1e6:6.2f} over the C interface, best {best * 1e6:.2f}", flush=True)
 
 
 GROUPS = {"forward": forward, "mods": mods, "decode": decode, "overhead": overhead}

@@ -26,6 +26,11 @@ static_assert(ATTILE_FLOAT32 == int(DType::float32) && ATTILE_BFLOAT16 == int(DT
               ATTILE_FLOAT16 == int(DType::float16));
 static_assert(ATTILE_INT32 == int(DType::int32) && ATTILE_INT64 == int(DType::int64) &&
               ATTILE_BOOLEAN == int(DType::boolean));
+static_assert(ATTILE_TUNING_NEVER == 1 + int(Tuning::never) && ATTILE_TUNING_CACHED == 1 + int(Tuning::cached) &&
+              ATTILE_TUNING_NOW == 1 + int(Tuning::now));
+static_assert(ATTILE_BUILDING_ON_DEMAND == 1 + int(Building::on_demand) &&
+              ATTILE_BUILDING_NEVER == 1 + int(Building::never) &&
+              ATTILE_BUILDING_BACKGROUND == 1 + int(Building::background));
 static_assert(ATTILE_SOFTMAX == int(Rule::softmax) && ATTILE_SOFTMAX_PLUS_ONE == int(Rule::softmax_plus_one));
 static_assert(ATTILE_SIGMOID == int(Rule::sigmoid) && ATTILE_LINEAR == int(Rule::linear));
 // Sizes in the first version; they stay when fields are added.
@@ -153,6 +158,19 @@ AttentionCall call_of(const attile_attention& attention, const attile_attention_
   return call;
 }
 
+Tuning tuning_of(std::int32_t value, const char* where) {
+  if (value < ATTILE_TUNING_NEVER || value > ATTILE_TUNING_NOW)
+    refuse(where, fmt::format("there is no tuning {}", value),
+           "ATTILE_TUNING_NEVER, ATTILE_TUNING_CACHED or ATTILE_TUNING_NOW");
+  return static_cast<Tuning>(value - ATTILE_TUNING_NEVER);
+}
+Building building_of(std::int32_t value, const char* where) {
+  if (value < ATTILE_BUILDING_ON_DEMAND || value > ATTILE_BUILDING_BACKGROUND)
+    refuse(where, fmt::format("there is no building {}", value),
+           "ATTILE_BUILDING_ON_DEMAND, ATTILE_BUILDING_NEVER or ATTILE_BUILDING_BACKGROUND");
+  return static_cast<Building>(value - ATTILE_BUILDING_ON_DEMAND);
+}
+
 AttentionCall call_of(const attile_attention_options& options) {
   const char* where = "attile_attention_create";
   const attile_attention_options o = read_struct(options, default_options(), first_options_size, where);
@@ -168,6 +186,8 @@ AttentionCall call_of(const attile_attention_options& options) {
   if (o.device < ATTILE_CPU) refuse(where, fmt::format("there is no device {}", o.device), "ATTILE_CPU, or 0 for the first CUDA device");
   if (o.device != ATTILE_CPU) call.device = {Device::Kind::cuda, o.device};
   call.tf32 = o.tf32 != 0;
+  if (o.tuning != ATTILE_TUNING_OF_PROCESS) call.tuning = tuning_of(o.tuning, where);
+  if (o.building != ATTILE_BUILDING_OF_PROCESS) call.building = building_of(o.building, where);
   if (o.schedule) call.schedule = parse_schedule(o.schedule, "schedule");
   check_attention_numbers(call);
   return call;
@@ -205,7 +225,9 @@ attile_status attile_attention_run(const attile_attention* attention, const atti
 attile_status attile_attention_prepare(const attile_attention* attention, const attile_attention_tensors* tensors) {
   return guarded([&] {
     const char* where = "attile_attention_prepare";
-    attention_kernel(call_of(not_null(attention, where, "attention"), not_null(tensors, where, "tensors"), where));
+    AttentionCall call = call_of(not_null(attention, where, "attention"), not_null(tensors, where, "tensors"), where);
+    call.building = Building::on_demand;
+    attention_kernel(call);
   });
 }
 
@@ -222,4 +244,22 @@ attile_status attile_set_threads(std::int32_t threads) {
 }
 attile_status attile_get_threads(std::int32_t* threads) {
   return guarded([&] { not_null(threads, "attile_get_threads", "threads") = worker_count(); });
+}
+
+attile_status attile_set_tuning(std::int32_t tuning) {
+  return guarded([&] { set_tuning(tuning_of(tuning, "attile_set_tuning")); });
+}
+attile_status attile_get_tuning(std::int32_t* tuning) {
+  return guarded([&] {
+    not_null(tuning, "attile_get_tuning", "tuning") = ATTILE_TUNING_NEVER + static_cast<int>(attile::tuning());
+  });
+}
+attile_status attile_set_building(std::int32_t building) {
+  return guarded([&] { set_building(building_of(building, "attile_set_building")); });
+}
+attile_status attile_get_building(std::int32_t* building) {
+  return guarded([&] {
+    not_null(building, "attile_get_building", "building") =
+        ATTILE_BUILDING_ON_DEMAND + static_cast<int>(attile::building());
+  });
 }

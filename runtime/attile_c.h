@@ -53,6 +53,24 @@ enum {
   ATTILE_LINEAR = 3
 };
 
+/* What of tuning a call uses: the shipped schedules; what tuning found before; the same, where an unknown problem is
+ * tuned at its first call, which takes many seconds. */
+enum {
+  ATTILE_TUNING_OF_PROCESS = 0, /* in options alone: what attile_set_tuning says */
+  ATTILE_TUNING_NEVER = 1,
+  ATTILE_TUNING_CACHED = 2,
+  ATTILE_TUNING_NOW = 3
+};
+
+/* What a call does about a kernel that is not there: builds it and waits; fails at once; runs with another kernel of
+ * its problem while it is built, and fails at once where there is none. */
+enum {
+  ATTILE_BUILDING_OF_PROCESS = 0, /* in options alone: what attile_set_building says */
+  ATTILE_BUILDING_ON_DEMAND = 1,
+  ATTILE_BUILDING_NEVER = 2,
+  ATTILE_BUILDING_BACKGROUND = 3
+};
+
 enum { ATTILE_MAX_RANK = 6, ATTILE_CPU = -1 };
 
 /* Memory of the caller. shape and strides: the first `rank` entries, outermost first, strides in elements. All zero: no
@@ -84,6 +102,8 @@ typedef struct attile_attention_options {
   const char* schedule; /* YAML; NULL: the best known. Copied by create. */
   int32_t device;       /* where tensors lie: ATTILE_CPU, or the number of a CUDA device, 0 the first */
   int32_t tf32;         /* 1: on a GPU, products of float32 tensors may round to TF32 */
+  int32_t tuning;       /* ATTILE_TUNING_...; without effect beside a schedule */
+  int32_t building;     /* ATTILE_BUILDING_... */
 } attile_attention_options;
 
 /* B sequences, H query heads, H_k kv heads (H a multiple), N_q rows, N_k keys, D head dim, D_v value dim. */
@@ -132,7 +152,8 @@ ATTILE_C_API void attile_attention_destroy(attile_attention* attention);
  * reads from the disk cache, what is not in memory. */
 ATTILE_C_API attile_status attile_attention_run(const attile_attention* attention,
                                                 const attile_attention_tensors* tensors);
-/* The same without the run: afterwards a run of like tensors (types, head dims, optional tensors) compiles nothing. */
+/* The same without the run, whatever `building` says: afterwards a run of like tensors (types, head dims, optional
+ * tensors, lengths within powers of two) compiles nothing, nor tunes. */
 ATTILE_C_API attile_status attile_attention_prepare(const attile_attention* attention,
                                                     const attile_attention_tensors* tensors);
 
@@ -143,6 +164,12 @@ ATTILE_C_API attile_status attile_attention_workspace(const attile_attention* at
 /* Threads of a call, the caller included; 0 returns to the default: every core this process may use. */
 ATTILE_C_API attile_status attile_set_threads(int32_t threads);
 ATTILE_C_API attile_status attile_get_threads(int32_t* threads);
+
+/* Of the process, where options say nothing. Unless set, ATTILE_TUNING_CACHED and ATTILE_BUILDING_ON_DEMAND. */
+ATTILE_C_API attile_status attile_set_tuning(int32_t tuning);
+ATTILE_C_API attile_status attile_get_tuning(int32_t* tuning);
+ATTILE_C_API attile_status attile_set_building(int32_t building);
+ATTILE_C_API attile_status attile_get_building(int32_t* building);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "dsl/export.h"
+
 namespace attile {
 inline namespace v1 {
 
@@ -11,7 +13,7 @@ bool may_build();
 [[noreturn]] void refuse_to_build(const std::string& kernel);
 
 // Sets the right of this thread for its own lifetime.
-class BuildingRight {
+class ATTILE_API BuildingRight {
  public:
   explicit BuildingRight(bool may);
   ~BuildingRight();

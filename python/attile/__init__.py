@@ -4,8 +4,8 @@ attention() computes ready variants and a score_mod or mask_mod of one's own; at
 carried states and a rescale rule; attile.torch has operators for PyTorch. Importing this touches no GPU and no compiler.
 """
 from . import dsl, protocol
-from ._attile import get_threads, set_threads, version
-from .attention import attention
+from ._attile import get_building, get_threads, get_tuning, set_building, set_threads, set_tuning, version
+from .attention import attention, warm_up
 from .errors import (ArgumentError, ArgumentTypeError, EnvironmentError, Error, InternalError, ResourceError, TracingError,
                      UnsupportedError)
 from .tracing import captured, trace
@@ -21,5 +21,5 @@ def __getattr__(name):
     raise AttributeError(f"module 'attile' has no attribute '{name}'")
 
 
-__all__ = ["attention", "captured", "dsl", "get_threads", "set_threads", "trace", "Error", "ArgumentError", "ArgumentTypeError", "TracingError",
-           "UnsupportedError", "ResourceError", "InternalError"]
+__all__ = ["attention", "captured", "dsl", "get_building", "get_threads", "get_tuning", "set_building", "set_threads", "set_tuning", "trace",
+           "warm_up", "Error", "ArgumentError", "ArgumentTypeError", "TracingError", "UnsupportedError", "ResourceError", "InternalError"]

@@ -1,12 +1,14 @@
-"""attention(): ready attention, with a score and a mask of one's own where they are given."""
+"""attention(): ready attention, with a score and a mask of one's own where they are given; warm_up(): its kernels, ahead."""
 from . import _attile
+from .errors import Error
 from .tracing import Traced, traced
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, alibi_slopes=None, bias=None, mask=None,
               sink=None, rule="softmax", dropout=0.0, seed=0, offset=0, cu_seqlens_q=None, cu_seqlens_k=None, kv_lens=None,
               prefix_len=None, doc_ids=None, top_k=0, top_k_renormalise=True, top_k_outputs=False, return_lse=False,
-              layout="bhnd", out=None, schedule=None, tf32=False, score_mod=None, mask_mod=None):
+              layout="bhnd", out=None, schedule=None, tf32=False, tuning=None, building=None, score_mod=None,
+              mask_mod=None):
     """Scaled dot product attention with every variant that Attile has, in one generated kernel.
 
     B sequences, H query heads, H_k kv heads (H a multiple of it), N_q queries, N_k keys, D and D_v numbers of a row. All
@@ -34,6 +36,12 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
     out           where the result is written; also of another float type than q
     schedule      a file, the name of a shipped schedule, or YAML text; default: the best known
     tf32          on a GPU, products of float32 arrays may round to TF32
+    tuning        "never": the shipped schedules; "cached": what tuning found; "now": an unknown problem is tuned at its first
+                  call, which takes many seconds. None: of the process, set_tuning(). Without effect beside a schedule, a
+                  score_mod or a mask_mod
+    building      "on_demand": a kernel that is not there is built, and the call waits; "never": an EnvironmentError at once;
+                  "background": another kernel of the problem serves while it is built, an EnvironmentError where there is
+                  none. None: of the process, set_building()
     score_mod     f(score, b, h, q_idx, kv_idx) -> score and mask_mod f(b, h, q_idx, kv_idx) -> condition, as in
                   FlexAttention; traced once, after the ready modifiers. See attile.tracing. Or score_mod=trace(...)
 
@@ -44,8 +52,36 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
     """
     mods = captured = None
     if score_mod is not None or mask_mod is not None:
-        mods, captured = score_mod.parts() if isinstance(score_mod, Traced) else traced(score_mod, mask_mod)
+        mods, captured = _mods(score_mod, mask_mod)
     return _attile.attention(
         q, k, v, causal, window, scale, softcap, alibi_slopes, bias, mask, sink, rule, dropout, seed, offset, cu_seqlens_q,
         cu_seqlens_k, kv_lens, prefix_len, doc_ids, top_k, top_k_renormalise, top_k_outputs, return_lse, layout, out,
-        schedule, tf32, mods, captured)
+        schedule, tf32, tuning, building, mods, captured)
+
+
+def _mods(score_mod, mask_mod):
+    return score_mod.parts() if isinstance(score_mod, Traced) else traced(score_mod, mask_mod)
+
+
+def warm_up(calls, tuning="cached"):
+    """Builds the kernels of these calls of attention(), whatever `building` says; later calls like them build nothing.
+
+    calls         a list of dicts, each the arguments of a call by name: [dict(q=q, k=k, v=v, causal=True), ...]. Arrays are
+                  only looked at (where something is tuned, read); lengths count by powers of two
+    tuning        as of attention(), for all of them; "now" tunes what is not known
+
+    Raises the first error, after all other calls were tried.
+    """
+    import inspect
+    signature, fault = inspect.signature(attention), None
+    for call in calls:
+        given = signature.bind(**{**call, "tuning": tuning})
+        given.apply_defaults()
+        *arguments, score_mod, mask_mod = given.arguments.values()
+        try:
+            has_mods = score_mod is not None or mask_mod is not None
+            _attile.warm_up(*arguments, *(_mods(score_mod, mask_mod) if has_mods else (None, None)))
+        except Error as error:
+            fault = fault or error
+    if fault:
+        raise fault

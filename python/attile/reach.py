@@ -1,4 +1,4 @@
-"""What a function can reach through its names: what decides its trace, and the arrays in it."""
+"""What a function can reach through its names: what decides its trace (reach.cpp makes a key of it), and the arrays in it."""
 import functools
 import types
 
@@ -6,72 +6,46 @@ from .captures import Captured, is_array, is_torch
 
 # Libraries whose own names stay what they are.
 _SAFE_MODULES = {"torch", "numpy", "math", "jax", "cupy", "attile", "nanobind", "operator", "functools"}
-_names_of = {}  # by the id of a code object: the code, the names it and the functions in it read
+_KINDS = ("array", "captured", "partial", "scalar", "other")
 
 
-class Opaque(Exception):
-    """Something whose changes would not be noticed: such a function is traced at every call."""
-
-
-def _reached(function):
-    """The values that a plain function's names stand for: its closure, its defaults, and its globals unless a library's."""
-    values = [cell.cell_contents for cell in function.__closure__ or ()]
-    if (function.__module__ or "").partition(".")[0] not in _SAFE_MODULES:
-        values += [function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__]
-    if function.__defaults__:
-        values += function.__defaults__
-    return values + list(function.__kwdefaults__.values()) if function.__kwdefaults__ else values
-
-
-def _names(code):
-    known = _names_of.get(id(code))
-    if known is None or known[0] is not code:
-        names = list(code.co_names)
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                names += _names(constant)
-        if len(_names_of) >= 4096:
-            _names_of.clear()
-        known = _names_of[id(code)] = code, tuple(dict.fromkeys(names))
-    return known[1]
-
-
-def fingerprint(value, key, arrays, codes):
-    """Adds to `key` all that decides the trace of `value`: code, numbers, and what an array is like, not what it holds."""
+def kind_of(value):
+    """The place in _KINDS of values of this one's type."""
     kind = type(value)
-    if kind is int or kind is float or kind is bool or kind is str or value is None:
-        key += (kind, value)
-    elif kind is types.FunctionType:
-        code = value.__code__
-        key.append(id(code))
-        if any(value is seen for seen in codes):
-            return
-        codes.append(value)
-        for part in _reached(value):
-            fingerprint(part, key, arrays, codes)
-    elif kind is Captured:
-        fingerprint(value._array, key, arrays, codes)
-    elif is_array(value):
-        for i, seen in enumerate(arrays):
-            if seen is value:
-                key.append(i)
-                return
-        key += (value.dtype, value.shape)
-        if not value.ndim:
-            key.append(str(getattr(value, "device", "")))
-        arrays.append(value)
-    elif kind is tuple or kind is list:
-        key.append(len(value))
-        for part in value:
-            fingerprint(part, key, arrays, codes)
-    elif kind is functools.partial:
-        fingerprint((value.func, *value.args, *value.keywords.values()), key, arrays, codes)
-    elif isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _SAFE_MODULES:
-        pass
-    elif isinstance(value, (type, types.BuiltinFunctionType)) or kind.__module__.partition(".")[0] in _SAFE_MODULES:
-        key.append(value)
-    else:
-        raise Opaque
+    return _KINDS.index("captured" if kind is Captured else "array" if is_array(value) else "partial" if kind is functools.partial
+                        else "scalar" if _is_safe(kind.__module__) and hasattr(value, "item") else "other")
+
+
+def is_library_name(module):
+    """Of a function's module: its globals stay what they are."""
+    return _is_safe(module or "")
+
+
+def is_constant(value):
+    """A library's own function, module, type or type of elements: none whose attributes or contents may change under it."""
+    if isinstance(value, types.ModuleType):
+        return _is_safe(value.__name__)
+    if isinstance(value, type):
+        return _is_safe(value.__module__) or value.__module__ == "builtins"
+    if isinstance(value, types.BuiltinFunctionType):
+        return isinstance(value.__self__, (type(None), type, types.ModuleType))
+    kind = type(value)
+    if not _is_safe(kind.__module__) or kind.__module__ == "functools":
+        return False
+    return kind.__module__.startswith(("attile", "nanobind")) or hasattr(value, "__name__") or kind.__name__.lower().endswith(("dtype", "device"))
+
+
+def _is_safe(module):
+    return module.partition(".")[0] in _SAFE_MODULES
+
+
+def names_of(code):
+    """The names that a code object and the functions in it read."""
+    names = list(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names += names_of(constant)
+    return tuple(dict.fromkeys(names))
 
 
 def with_captures(value, memo):
@@ -81,13 +55,13 @@ def with_captures(value, memo):
         return value if all(a is b for a, b in zip(parts, value)) else type(value)(parts)
     if is_array(value) and not is_torch(value) and value.ndim:
         return Captured(value)
-    if not isinstance(value, types.FunctionType) or (value.__module__ or "").partition(".")[0] in _SAFE_MODULES:
+    if not isinstance(value, types.FunctionType) or is_library_name(value.__module__):
         return value
     if id(value) in memo:
         return memo[id(value)]
     memo[id(value)] = value  # of a function that reaches itself
     cells = [with_captures(cell.cell_contents, memo) for cell in value.__closure__ or ()]
-    names = {name: value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__}
+    names = {name: value.__globals__[name] for name in names_of(value.__code__) if name in value.__globals__}
     changed = {name: new for name, old in names.items() if (new := with_captures(old, memo)) is not old}
     defaults = with_captures(value.__defaults__ or (), memo)
     if not changed and defaults is (value.__defaults__ or ()) and all(

@@ -16,10 +16,10 @@ __all__ = ["attention", "sdpa", "register_with_transformers"]
 # Tensors first, in the order of the operator's schema; a tensor that is not given is None.
 _TENSORS = ("alibi_slopes", "bias", "mask", "sink", "cu_seqlens_q", "cu_seqlens_k", "kv_lens", "prefix_len", "doc_ids", "drawn_seed")
 _NUMBERS = ("causal", "window", "scale", "softcap", "rule", "dropout", "seed", "offset", "top_k", "top_k_renormalise", "layout",
-            "schedule", "tf32")
+            "schedule", "tf32", "tuning", "building")
 _SCHEMA = ("attention(Tensor q, Tensor k, Tensor v, " + ", ".join(f"Tensor? {name}" for name in _TENSORS) + ", Tensor[] captured, int mods, bool causal, int[]? window, "
            "float? scale, float softcap, str rule, float dropout, int seed, int offset, int top_k, bool top_k_renormalise, str layout, "
-           "str? schedule, bool tf32) -> (Tensor, Tensor)")
+           "str? schedule, bool tf32, str? tuning=None, str? building=None) -> (Tensor, Tensor)")
 
 _library = torch.library.Library("attile", "DEF")
 # The result is laid out as q is, so a compiler has to keep q's strides.
@@ -88,8 +88,8 @@ for _key in ("AutocastCPU", "AutocastCUDA"):
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, alibi_slopes=None, bias=None, mask=None, sink=None,
               rule="softmax", dropout=0.0, seed=0, offset=0, cu_seqlens_q=None, cu_seqlens_k=None, kv_lens=None, prefix_len=None,
-              doc_ids=None, top_k=0, top_k_renormalise=True, return_lse=False, layout="bhnd", schedule=None, tf32=False, score_mod=None,
-              mask_mod=None):
+              doc_ids=None, top_k=0, top_k_renormalise=True, return_lse=False, layout="bhnd", schedule=None, tf32=False, tuning=None,
+              building=None, score_mod=None, mask_mod=None):
     """attile.attention on tensors, as an operator that torch.compile and autocast know: no graph break, no copy.
 
     Arguments, shapes and results as there; seed may be a tensor of one integer on the CPU, which is read when the operator runs. Tensors that require a gradient are refused while one is recorded: there is no
@@ -102,7 +102,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
         return _plain(q, k, v, causal=causal, window=window, scale=scale, softcap=softcap, alibi_slopes=alibi_slopes, bias=bias, mask=mask,
                       sink=sink, rule=rule, dropout=dropout, seed=seed, offset=offset, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
                       kv_lens=kv_lens, prefix_len=prefix_len, doc_ids=doc_ids, top_k=top_k, top_k_renormalise=top_k_renormalise,
-                      return_lse=return_lse, layout=layout, schedule=schedule, tf32=tf32, score_mod=score_mod, mask_mod=mask_mod)
+                      return_lse=return_lse, layout=layout, schedule=schedule, tf32=tf32, tuning=tuning, building=building, score_mod=score_mod,
+                      mask_mod=mask_mod)
     if return_lse and rule in _WITHOUT_LSE:
         raise ArgumentError("attention: lse with rule sigmoid or linear is refused (these rules have no normaliser, so there is no log-sum-exp)")
     captured, handle = _mods_of(score_mod, mask_mod)
@@ -110,7 +111,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
     window = None if window is None else [-1 if side is None else side for side in window]
     o, lse = torch.ops.attile.attention(q, k, v, alibi_slopes, bias, mask, sink, cu_seqlens_q, cu_seqlens_k, kv_lens, prefix_len, doc_ids, drawn,
                                         captured, handle, causal, window, scale, softcap, rule, dropout, seed, offset, top_k, top_k_renormalise, layout,
-                                        schedule, tf32)
+                                        schedule, tf32, tuning, building)
     return (o, lse) if return_lse else o
 
 
@@ -178,7 +179,7 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scal
     if _any_autocast() and torch.is_autocast_enabled(query.device.type):
         tensors = _cast(*tensors)
     return _attile.attention(*tensors, is_causal, None, scale, 0.0, None, bias, mask, None, "softmax", dropout_p, int(seed), 0, None, None, None, None,
-                             None, 0, True, False, False, "bhnd", None, None, False, None, None)
+                             None, 0, True, False, False, "bhnd", None, None, False, None, None, None, None)
 
 
 def _joined_mask(mask, query, key):

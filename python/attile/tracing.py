@@ -18,12 +18,12 @@ from . import _attile, protocol
 from ._attile import Expr
 from .captures import Captured, Trace, active, captured, number, torch_mode  # noqa: F401
 from .errors import TracingError
-from .reach import Opaque, fingerprint, with_captures
+from .reach import with_captures
 
 _SCORE_DIMS = [_attile.batch, _attile.head, _attile.query, _attile.key]
 _INDICES = tuple(_attile.index(dim) for dim in _SCORE_DIMS)
 _MOST_TRACES = 256
-_traces = {}  # by fingerprint: the Mods, the names of captured arrays with their places among those reached, what keeps ids valid
+_traces = {}  # by what the functions reach: the Mods, the names of captured arrays with their places among those reached, what keeps addresses valid
 
 
 def _defined(function):
@@ -83,27 +83,24 @@ def _trace_under_torch(score_mod, mask_mod):
 
 def traced(score_mod, mask_mod):
     """(Mods, [(name, array), ...]) of two functions: from an earlier call where nothing but the contents of arrays has changed."""
+    reached = _attile.reach(score_mod, mask_mod)
+    if reached is not None:
+        key, arrays, kept = reached
+        known = _traces.get(key)
+        if known is not None:
+            return known[0], [(name, arrays[place]) for name, place in known[1]]
     for function, role in ((score_mod, "score_mod"), (mask_mod, "mask_mod")):
         if function is not None and not callable(function):
             raise TracingError(f"{role} is of type {type(function).__name__}, but must be a function")
-    key, arrays, functions = [], [], []
-    try:
-        fingerprint(score_mod, key, arrays, functions)
-        fingerprint(mask_mod, key, arrays, functions)
-        key = tuple(key)
-        known = _traces.get(key)
-    except (Opaque, TypeError, ValueError):  # not plain, not hashable, or an empty cell
-        trace = _trace_under_torch(score_mod, mask_mod)
-        return trace.mods, trace.captured
-    if known is not None:
-        return known[0], [(name, arrays[place]) for name, place in known[1]]
     trace = _trace_under_torch(score_mod, mask_mod)
+    if reached is None:
+        return trace.mods, trace.captured
     # An array made while tracing is made anew at each call.
     places = [(name, next((i for i, reached in enumerate(arrays) if reached is array), None)) for name, array in trace.captured]
     if not trace.depends_on_values and all(place is not None for _, place in places):
         if len(_traces) >= _MOST_TRACES:
             _traces.clear()
-        _traces[key] = trace.mods, places, [function.__code__ for function in functions]
+        _traces[key] = trace.mods, places, kept
     return trace.mods, trace.captured
 
 

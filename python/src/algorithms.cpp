@@ -195,10 +195,12 @@ nb::object run_algorithm(Variant& variant, const nb::dict& given, const nb::dict
   for (const OutputDecl& o : variant.algorithm().outputs)
     results.append(run.output(o, out.contains(o.name.c_str()) ? nb::object(out[o.name.c_str()]) : nb::none()));
   const Stream stream = stream_of(like);
-  const auto chosen = schedule_of(schedule, like.device);
+  CallOptions options;
+  options.schedule = schedule_of(schedule, like.device), options.device = like.device, options.tf32 = tf32;
+  options.run.stream = stream.handle;
   {
     const nb::gil_scoped_release released;
-    variant.kernel(run.arguments, chosen, like.device, tf32).run(run.arguments, RunOptions{stream.handle});
+    variant.run(run.arguments, options);
     wait_for(like.device, stream);
   }
   return results.size() == 1 ? nb::object(results[0]) : nb::steal(PySequence_Tuple(results.ptr()));

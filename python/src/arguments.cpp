@@ -51,6 +51,21 @@ std::string text_of(nb::handle value, const char* name) {
 
 namespace {
 
+// In the order of the values that they name.
+constexpr const char* tunings[] = {"never", "cached", "now"};
+constexpr const char* buildings[] = {"on_demand", "never", "background"};
+
+template <std::size_t count>
+int place_of(nb::handle value, const char* name, const char* const (&texts)[count]) {
+  const std::string text = text_of(value, name);
+  std::string known;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (text == texts[i]) return static_cast<int>(i);
+    known += (i == 0 ? "\"" : i + 1 < count ? ", \"" : " or \"") + std::string(texts[i]) + "\"";
+  }
+  refuse(std::string(name) + " is \"" + text + "\", but must be " + known);
+}
+
 Schedule read_schedule(const std::string& text, Device device) {
   if (text.find(": ") != std::string::npos || text.find('\n') != std::string::npos)
     return parse_schedule(text, "schedule");
@@ -68,6 +83,11 @@ Schedule read_schedule(const std::string& text, Device device) {
 }
 
 }  // namespace
+
+Tuning tuning_of(nb::handle value) { return static_cast<Tuning>(place_of(value, "tuning", tunings)); }
+Building building_of(nb::handle value) { return static_cast<Building>(place_of(value, "building", buildings)); }
+std::string to_string(Tuning tuning) { return tunings[static_cast<int>(tuning)]; }
+std::string to_string(Building building) { return buildings[static_cast<int>(building)]; }
 
 std::optional<Schedule> schedule_of(nb::handle value, Device device) {
   if (value.is_none()) return std::nullopt;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "array.h"
+#include "runtime/chooser.h"
 #include "runtime/kernel.h"
 
 namespace attile::python {
@@ -12,6 +13,12 @@ bool boolean_of(nb::handle value, const char* name);
 double number_of(nb::handle value, const std::string& name);
 std::int64_t integer_of(nb::handle value, const std::string& name);
 std::string text_of(nb::handle value, const char* name);
+
+// "never", "cached", "now"; "on_demand", "never", "background".
+Tuning tuning_of(nb::handle value);
+Building building_of(nb::handle value);
+std::string to_string(Tuning tuning);
+std::string to_string(Building building);
 
 // A file, the name of a shipped schedule, or YAML text (it has a colon and a space or a line break).
 std::optional<Schedule> schedule_of(nb::handle value, Device device);

@@ -294,6 +294,25 @@ Array read_array(nb::handle object, const char* name) {
   return read_dlpack(object, name);
 }
 
+ArrayForm form_of_array(nb::handle array) {
+  static const Name dtype("dtype"), shape("shape"), device("device");
+  ArrayForm form;
+  const dlpack::Exchange* api = library_of(array) == Library::torch ? torch_exchange() : nullptr;
+  if (dlpack::Tensor t{}; api && api->tensor_from_object(array.ptr(), &t) == 0) {
+    form.type = std::uint64_t{t.code} << 32 | std::uint64_t{t.bits} << 16 | t.lanes;
+    form.shape.assign(t.shape, t.shape + t.rank);
+    form.on_host = t.rank > 0 || t.device_type == dlpack::cpu;
+    return form;
+  }
+  PyErr_Clear();
+  form.dtype = dtype.of(array);
+  form.type = reinterpret_cast<std::uintptr_t>(form.dtype.ptr());
+  for (nb::handle extent : shape.of(array)) form.shape.push_back(nb::cast<std::int64_t>(extent));
+  form.on_host = !form.shape.empty() || !nb::hasattr(array, "device") ||
+                 std::string(nb::str(device.of(array)).c_str()).find("cuda") == std::string::npos;
+  return form;
+}
+
 nb::object empty_array(const Array& like, const std::int64_t* shape, int rank, DType dtype, bool shape_of_like) {
   if (like.library == Library::torch && shape_of_like) {
     static auto* empty_like = new nb::object(nb::module_::import_("torch").attr("empty_like"));

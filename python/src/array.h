@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 
 #include <string>
+#include <vector>
 
 #include "dsl/error.h"
 #include "runtime/device.h"
@@ -30,6 +31,15 @@ struct Array {
 // Throws WrongType for what is no array, Error(argument) for types that Attile has none for, memory that it cannot
 // reach, and a tensor that wants a gradient while one is recorded.
 Array read_array(nb::handle object, const char* name);
+
+// What an array is like, whatever it holds and of any type. `dtype`: what `type` is the address of, if it is one.
+struct ArrayForm {
+  std::uint64_t type = 0;
+  bool on_host = true;  // of an array without dims, as others are read alike
+  std::vector<std::int64_t> shape;
+  nb::object dtype;
+};
+ArrayForm form_of_array(nb::handle array);
 
 // "float32" and so on as the library of `like` names it; the array is new, its contents are whatever was there.
 nb::object empty_array(const Array& like, const std::int64_t* shape, int rank, DType dtype, bool shape_of_like);

@@ -94,6 +94,19 @@ class Call {
     return fresh;
   }
 
+  CallOptions options() const {
+    return {call.schedule, device(), call.tf32, call.building.value_or(building()), call.run};
+  }
+
+  // The algorithm with the score and mask of the call, and all that it reads.
+  std::pair<Variant&, Arguments> with_mods(const AttentionArguments& a) {
+    Variant& variant = nb::cast<Mods&>(a.mods).variant(attention_options(call));
+    Arguments arguments = attention_arguments(call);
+    captured(variant.algorithm(), a.captured, arguments);
+    return {variant, std::move(arguments)};
+  }
+
+ private:
   // A captured tensor: one without dims counts as one of extent 1.
   void captured(const Algorithm& a, nb::handle list, Arguments& arguments) {
     for (nb::handle pair : list) {
@@ -110,7 +123,6 @@ class Call {
     }
   }
 
- private:
   bool packed() const { return call.cu_seqlens_q.has_value(); }
 
   TensorRef fresh_view(const nb::object& fresh, const char* name) {
@@ -183,6 +195,8 @@ void read_numbers(const AttentionArguments& a, AttentionCall& call) {
   call.top_k = static_cast<int>(std::clamp<std::int64_t>(top_k, -1, 129));  // both ends are refused
   call.top_k_renormalise = boolean_of(a.top_k_renormalise, "top_k_renormalise");
   call.tf32 = boolean_of(a.tf32, "tf32");
+  if (!a.tuning.is_none()) call.tuning = tuning_of(a.tuning);
+  if (!a.building.is_none()) call.building = building_of(a.building);
 }
 
 void read_tensors(const AttentionArguments& a, Call& c) {
@@ -204,18 +218,14 @@ void run(Call& c, const AttentionArguments& a) {
     run_attention(c.call);
     return wait_for(c.device(), stream);
   }
-  Variant& variant = nb::cast<Mods&>(a.mods).variant(attention_options(c.call));
-  Arguments arguments = attention_arguments(c.call);
-  c.captured(variant.algorithm(), a.captured, arguments);
+  const auto [variant, arguments] = c.with_mods(a);
   const nb::gil_scoped_release released;
-  variant.kernel(arguments, c.call.schedule, c.device(), c.call.tf32).run(arguments, c.call.run);
+  variant.run(arguments, c.options());
   wait_for(c.device(), stream);
 }
 
-}  // namespace
-
-nb::object attention(const AttentionArguments& a) {
-  Call c(a.q, a.layout);
+// All but the run; gives what the call gives.
+std::vector<nb::object> read(const AttentionArguments& a, Call& c) {
   read_numbers(a, c.call);
   read_tensors(a, c);
   c.call.schedule = schedule_of(a.schedule, c.device());
@@ -226,6 +236,27 @@ nb::object attention(const AttentionArguments& a) {
     results.push_back(c.row_output("values", DType::float32, extent, c.call.values));
     results.push_back(c.row_output("indices", DType::int32, extent, c.call.indices));
   }
+  return results;
+}
+
+}  // namespace
+
+void warm_up(const AttentionArguments& a) {
+  Call c(a.q, a.layout);
+  read(a, c);
+  if (a.mods.is_none()) {
+    const nb::gil_scoped_release released;
+    return attile::warm_up(std::span(&c.call, 1), c.call.tuning.value_or(Tuning::cached));
+  }
+  c.call.building = Building::on_demand;
+  const auto [variant, arguments] = c.with_mods(a);
+  const nb::gil_scoped_release released;
+  variant.kernel(arguments, c.options());
+}
+
+nb::object attention(const AttentionArguments& a) {
+  Call c(a.q, a.layout);
+  std::vector<nb::object> results = read(a, c);
   run(c, a);
   if (results.size() == 1) return results.front();
   const nb::object all = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(results.size())));

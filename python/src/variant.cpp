@@ -1,8 +1,11 @@
 #include "variant.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "runtime/few_rows.h"
+#include "runtime/may_build.h"
+#include "runtime/options.h"
 #include "schedules/operands.h"
 
 namespace attile::python {
@@ -59,19 +62,44 @@ Variant::Signature Variant::signature(const Arguments& arguments, Device device,
   return s;
 }
 
-Kernel Variant::kernel(const Arguments& arguments, const std::optional<Schedule>& schedule, Device device, bool tf32) {
-  Signature wanted = signature(arguments, device, tf32);
+Kernel Variant::kernel(const Arguments& arguments, const CallOptions& options) {
+  Signature wanted = signature(arguments, options.device, options.tf32);
   {
     const std::lock_guard lock(mutex_);
     for (const Made& m : made_)
-      if (m.signature == wanted && m.schedule == schedule) return m.kernel;
+      if (m.signature == wanted && m.schedule == options.schedule) return m.kernel;
   }
   Problem problem = problem_of(algorithm_, arguments);
-  problem.tf32 = tf32;
-  const Kernel kernel = Kernel::get(algorithm_, problem, schedule, device);
-  const std::lock_guard lock(mutex_);
-  made_.push_back({std::move(wanted), schedule, kernel});
-  return kernel;
+  problem.tf32 = options.tf32;
+  try {
+    const BuildingRight right(options.building == Building::on_demand);
+    const Kernel kernel = Kernel::get(algorithm_, problem, options.schedule, options.device);
+    const std::lock_guard lock(mutex_);
+    made_.push_back({std::move(wanted), options.schedule, kernel});
+    return kernel;
+  } catch (const Error& error) {
+    if (options.building == Building::background && error.kind() == ErrorKind::environment)
+      build_behind(problem, options);
+    throw;
+  }
+}
+
+void Variant::build_behind(const Problem& problem, const CallOptions& options) {
+  if (building_->exchange(true)) return;
+  std::thread([=, algorithm = algorithm_, building = building_] {
+    try {
+      Kernel::get(algorithm, problem, options.schedule, options.device);
+    } catch (const std::exception& error) {
+      warn(std::string("a kernel could not be built in the background: ") + error.what());
+    }
+    *building = false;
+  }).detach();
+}
+
+void Variant::run(const Arguments& arguments, const CallOptions& options) {
+  const Kernel found = kernel(arguments, options);
+  const BuildingRight right(options.building == Building::on_demand);
+  found.run(arguments, options.run);
 }
 
 Variant& Mods::variant(AttentionOptions options) {

@@ -2,6 +2,7 @@
 // score and a mask of the user's own as algorithms of this kind, one for each set of ready options beside them.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,16 +14,27 @@
 
 namespace attile::python {
 
+struct CallOptions {
+  std::optional<Schedule> schedule;
+  Device device;
+  bool tf32 = false;
+  Building building = attile::building();
+  RunOptions run;
+};
+
 class Variant {
  public:
   explicit Variant(Algorithm algorithm);
   const Algorithm& algorithm() const { return algorithm_; }
-  Kernel kernel(const Arguments& arguments, const std::optional<Schedule>& schedule, Device device, bool tf32);
+  Kernel kernel(const Arguments& arguments, const CallOptions& options);
+  void run(const Arguments& arguments, const CallOptions& options);
 
  private:
   // What of a call decides its problem: cheaper to gather than the problem itself.
   using Signature = std::vector<std::int64_t>;
   Signature signature(const Arguments& arguments, Device device, bool tf32) const;
+
+  void build_behind(const Problem& problem, const CallOptions& options);
 
   struct Made {
     Signature signature;
@@ -38,6 +50,7 @@ class Variant {
   std::vector<Tensor> tensors_;
   std::mutex mutex_;
   std::vector<Made> made_;
+  std::shared_ptr<std::atomic<bool>> building_ = std::make_shared<std::atomic<bool>>(false);  // behind, one at a time
 };
 
 // The name that a traced score has for the score it is given.

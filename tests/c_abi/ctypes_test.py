@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 
 class Tensor(c.Structure):
@@ -15,7 +16,7 @@ class Options(c.Structure):
     _fields_ = [("size", c.c_uint64), ("rule", c.c_int32), ("causal", c.c_int32), ("window_left", c.c_int64), ("window_right", c.c_int64),
                 ("has_scale", c.c_int32), ("top_k", c.c_int32), ("scale", c.c_double), ("softcap", c.c_double), ("dropout", c.c_double),
                 ("seed", c.c_uint64), ("offset", c.c_uint64), ("top_k_renormalise", c.c_int32), ("reserved", c.c_int32), ("schedule", c.c_char_p),
-                ("device", c.c_int32), ("tf32", c.c_int32)]
+                ("device", c.c_int32), ("tf32", c.c_int32), ("tuning", c.c_int32), ("building", c.c_int32)]
 
 
 class Tensors(c.Structure):
@@ -26,7 +27,9 @@ class Tensors(c.Structure):
 
 FLOAT32, INT32, BOOLEAN = 0, 3, 5
 CTYPES = {FLOAT32: c.c_float, INT32: c.c_int32, BOOLEAN: c.c_uint8}
-OK, ERROR_ARGUMENT, ERROR_UNSUPPORTED = 0, 1, 2
+OK, ERROR_ARGUMENT, ERROR_UNSUPPORTED, ERROR_ENVIRONMENT = 0, 1, 2, 3
+TUNING = OF_PROCESS, TUNING_NEVER, TUNING_CACHED, TUNING_NOW = 0, 1, 2, 3
+BUILDING = OF_PROCESS, ON_DEMAND, BUILDING_NEVER, BACKGROUND = 0, 1, 2, 3
 
 
 def tensor(values, dtype, *shape):
@@ -60,14 +63,19 @@ class Library:
         self.lib.attile_attention_options_init.argtypes = [c.POINTER(Options), c.c_uint64]
         self.lib.attile_attention_tensors_init.argtypes = [c.POINTER(Tensors), c.c_uint64]
         self.lib.attile_attention_create.argtypes = [c.POINTER(Options), c.POINTER(c.c_void_p)]
-        self.lib.attile_attention_run.argtypes = [c.c_void_p, c.POINTER(Tensors)]
+        self.lib.attile_attention_run.argtypes = self.lib.attile_attention_prepare.argtypes = [c.c_void_p, c.POINTER(Tensors)]
         self.lib.attile_attention_destroy.argtypes = [c.c_void_p]
         self.lib.attile_attention_destroy.restype = None
 
     def error(self):
         return self.lib.attile_last_error().decode()
 
-    def attention(self, tensors, **options):
+    def number(self, name):
+        value = c.c_int32()
+        assert getattr(self.lib, "attile_get_" + name)(c.byref(value)) == OK, self.error()
+        return value.value
+
+    def attention(self, tensors, prepare=False, **options):
         o, t, handle = Options(), Tensors(), c.c_void_p()
         assert self.lib.attile_attention_options_init(o, c.sizeof(o)) == OK, self.error()
         assert self.lib.attile_attention_tensors_init(t, c.sizeof(t)) == OK, self.error()
@@ -77,7 +85,7 @@ class Library:
             setattr(t, name, value)
         status = self.lib.attile_attention_create(o, handle)
         if status == OK:
-            status = self.lib.attile_attention_run(handle, t)
+            status = (self.lib.attile_attention_prepare if prepare else self.lib.attile_attention_run)(handle, t)
             self.lib.attile_attention_destroy(handle)
         return status
 
@@ -127,6 +135,32 @@ def check_errors(attile, base):
     assert attile.lib.attile_attention_create(later, handle) == ERROR_ARGUMENT and "newer library" in attile.error()
 
 
+def check_tuning_and_building(attile, base):
+    """Of the call, then of the process; a kernel that no other check has is refused until it is prepared."""
+    assert (attile.number("tuning"), attile.number("building")) == (TUNING_CACHED, ON_DEMAND)
+    for name, values in (("tuning", TUNING), ("building", BUILDING)):
+        setter, before = getattr(attile.lib, "attile_set_" + name), attile.number(name)
+        for wrong in (-1, 0, 4):
+            assert setter(wrong) == ERROR_ARGUMENT and f"there is no {name} {wrong}" in attile.error(), attile.error()
+            assert attile.error().count("ATTILE_%s_" % name.upper()) == 3 and attile.number(name) == before
+            if wrong:
+                assert attile.attention(base, **{name: wrong}) == ERROR_ARGUMENT and f"there is no {name} {wrong}" in attile.error()
+        for value in values[1:]:
+            assert setter(value) == OK and attile.number(name) == value
+            assert value == TUNING_NOW or attile.attention(base) == OK, attile.error()
+        assert setter(before) == OK
+    new = {"softcap": 0.25, "causal": 1, "window_left": 3}
+    assert attile.attention(base, building=BUILDING_NEVER, **new) == ERROR_ENVIRONMENT and "not built yet" in attile.error(), attile.error()
+    assert attile.lib.attile_set_building(BUILDING_NEVER) == OK
+    assert attile.attention(base, **new) == ERROR_ENVIRONMENT
+    assert attile.attention(base, prepare=True, **new) == OK, attile.error()
+    assert attile.attention(base, **new) == OK, attile.error()
+    assert attile.lib.attile_set_building(ON_DEMAND) == OK
+    for tuning in (TUNING_NEVER, TUNING_CACHED):
+        for building in BUILDING:
+            assert attile.attention(base, tuning=tuning, building=building) == OK, attile.error()
+
+
 def check_environment(header):
     """What is wrong around the process is said with the variable that mends it; nothing is printed by the library."""
     for variables, says in (({"ATTILE_LLVM_MODULE": "/no/such/module.so", "ATTILE_CACHE": "off"}, "/no/such/module.so"),
@@ -158,5 +192,9 @@ if __name__ == "__main__":
         sys.exit(fail_once(library))
     check_environment(sys.argv[2])
     check_header(sys.argv[2])
-    check_errors(library, check_results(library))
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["ATTILE_CACHE_DIR"] = folder  # nothing is built yet
+        base = check_results(library)
+        check_errors(library, base)
+        check_tuning_and_building(library, base)
     print("attile", library.lib.attile_version().decode(), "through ctypes: good")

@@ -45,6 +45,8 @@ ARGUMENT = [
     (dict(top_k=-3), "top_k outside 1..128 is refused"),
     (dict(seed=2 ** 64), "'seed' is 18446744073709551616, which 64 bits do not hold"),
     (dict(rule="softmx"), 'rule: "softmx" is not a known rule (known are softmax, softmax_plus_one, sigmoid, linear)'),
+    (dict(tuning="always"), 'tuning is "always", but must be "never", "cached" or "now"'),
+    (dict(building=""), 'building is "", but must be "on_demand", "never" or "background"'),
     (dict(layout="bhdn"), 'layout is "bhdn", but must be "bhnd" or "bnhd"'),
     # options that do not go together
     (dict(rule="sigmoid", return_lse=True), "lse with rule sigmoid or linear is refused"),
@@ -114,6 +116,8 @@ TYPES = [
     (dict(top_k=2.0), "'top_k' is of type float, but must be an integer"),
     (dict(seed=None), "'seed' is of type NoneType, but must be an integer"),
     (dict(rule=1), "'rule' is of type int, but must be a string"),
+    (dict(tuning=True), "'tuning' is of type bool, but must be a string"),
+    (dict(building=2), "'building' is of type int, but must be a string"),
     (dict(layout=None), "'layout' is of type NoneType, but must be a string"),
     (dict(schedule=7), "'schedule' is of type int, but must be a file, a name or YAML text"),
     (dict(return_lse=None), "'return_lse' is of type NoneType, but must be True or False"),
@@ -169,7 +173,7 @@ def c_interface():
 DTYPES = {"float32": 0, "float16": 2, "int32": 3, "int64": 4, "bool": 5}
 # What the binding finds before the library could: types that no TensorRef has, its own options, its own rules.
 OF_THE_BINDING = ("has no type for", "q, k and v are of one type", "'v' is float16, but 'q' is float32", "another machine's order", "at most 6",
-                  "bytes apart", "which 64 bits do not hold", "softmx", "layout is", "'out'", "lies on", "DLPack", "schedule:", "'values' is given",
+                  "bytes apart", "which 64 bits do not hold", "softmx", "layout is", "tuning is", "building is", "'out'", "lies on", "DLPack", "schedule:", "'values' is given",
                   "top_k outside")
 
 

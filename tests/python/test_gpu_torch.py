@@ -1,4 +1,4 @@
-"""PyTorch on a GPU: results, streams, CUDA graphs, torch.compile, FlexAttention's examples, forks."""
+"""PyTorch on a GPU: results, streams, a second device, CUDA graphs, torch.compile, FlexAttention's examples, forks."""
 import os
 import warnings
 
@@ -122,15 +122,91 @@ def test_the_current_stream(score_mod):
     agree(copy, wanted)
 
 
-def test_another_current_device():
+@pytest.fixture
+def second():
+    """The second GPU, while the first is current; and it is so afterwards."""
     if torch.cuda.device_count() < 2:
         pytest.skip("a second GPU: the Python package on it")
-    tensors = [x.to("cuda:1") for x in (Q, K, V)]
     with torch.cuda.device(0):
-        agree(attile.attention(*tensors), sdpa(*tensors))
+        yield torch.device("cuda", 1)
         assert torch.cuda.current_device() == 0
+
+
+def on(device, *tensors):
+    return [x.to(device) for x in tensors]
+
+
+def alibi_of(slopes):
+    return lambda s, b, h, i, j: s - slopes[h] * (i - j)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+def test_a_second_device(second, dtype):
+    q, k, v = (x.to(second, dtype) for x in (Q, K, V))
+    o, lse = attile.attention(q, k, v, return_lse=True)
+    assert o.device == lse.device == second
+    agree(o, sdpa(q, k, v))
+    out = torch.full_like(q, float("nan"))
+    assert attile.attention(q, k, v, out=out) is out
+    agree(out, sdpa(q, k, v))
+    agree(attile.torch.sdpa(q, k, v, is_causal=True, enable_gqa=True), sdpa(q, k, v, is_causal=True))
+    agree(attile.torch.attention(q, k, v, scale=0.5), sdpa(q, k, v, scale=0.5))
+    attile.warm_up([dict(q=q, k=k, v=v, softcap=9.0)])
+    attile.attention(q, k, v, softcap=9.0, building="never")
+
+
+def test_score_mods_on_a_second_device(second):
+    """One trace serves both devices; what it captured lies where q does."""
+    slopes = 2.0 ** -torch.arange(1.0, H + 1)
+    bias = -slopes[:, None, None] * (torch.arange(N)[:, None] - torch.arange(M))
+    for device in (second, torch.device("cuda", 0), second):
+        q, k, v = on(device, Q, K, V)
+        agree(attile.attention(q, k, v, score_mod=alibi_of(slopes.to(device))), sdpa(q, k, v, attn_mask=bias.to(device).double()))
+    with pytest.raises(ValueError, match="'captured_0' lies on cuda:0, but 'q' on cuda:1"):
+        attile.attention(*on(second, Q, K, V), score_mod=alibi_of(slopes.to("cuda:0")))
+
+
+def test_the_current_stream_of_a_second_device(second):
+    q, k, v = on(second, Q, K, V)
+    attile.attention(q, k, v)
+    late, stream = torch.zeros_like(q), torch.cuda.Stream(second)
+    torch.cuda.synchronize(second)
+    with torch.cuda.stream(stream):
+        delayed(late, q)
+        with torch.cuda.device(0):
+            o = attile.attention(late, k, v)
+        assert not stream.query()
+    stream.synchronize()
+    agree(o, sdpa(q, k, v))
+
+
+def test_both_devices_at_once(second):
+    import threading
+    places, faults = [torch.device("cuda", 0), second], []
+
+    def calls(device, cap):
+        try:
+            q, k, v = on(device, Q, K, V)
+            want = attile.attention(q, k, v, softcap=cap)
+            for _ in range(50):
+                assert torch.equal(attile.attention(q, k, v, softcap=cap), want)
+        except BaseException as fault:
+            faults.append(fault)
+    threads = [threading.Thread(target=calls, args=(places[i % 2], 3.0 + i // 2)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults, faults
+
+
+def test_devices_are_not_mixed(second):
+    first, (q, k, v) = torch.device("cuda", 0), on(second, Q, K, V)
     with pytest.raises(ValueError, match="'k' lies on cuda:1, but 'q' on cuda:0"):
-        attile.attention(Q.to("cuda:0"), tensors[1], tensors[2])
+        attile.attention(Q.to(first), k, v)
+    for name, tensor in (("out", torch.empty(B, H, N, D, device=first)), ("kv_lens", torch.zeros(B, dtype=torch.int32, device=first))):
+        with pytest.raises(ValueError, match=f"'{name}' lies on cuda:0, but 'q' on cuda:1"):
+            attile.attention(q, k, v, **{name: tensor})
 
 
 def test_errors():

@@ -80,7 +80,7 @@ def test_numpy_and_torch_mix_on_the_cpu():
     assert isinstance(attile.attention(Q.numpy(), K, V), np.ndarray)
 
 
-@pytest.mark.parametrize("options", [dict(), dict(causal=True, window=(5, None)), dict(rule="sigmoid"), dict(layout="bnhd"),
+@pytest.mark.parametrize("options", [dict(), dict(causal=True, window=(5, None), tuning="never", building="on_demand"), dict(rule="sigmoid"), dict(layout="bnhd"),
                                      dict(bias=torch.randn(1, H, N, M)), dict(kv_lens=torch.tensor([3, 20], dtype=torch.int32))], ids=str)
 def test_compile_has_no_graph_break(options):
     tensors = [x.transpose(1, 2).contiguous() for x in (Q, K, V)] if options.get("layout") == "bnhd" else (Q, K, V)
@@ -134,7 +134,7 @@ def test_compile_with_inductor_and_changing_lengths():
 
 
 def test_operator_is_well_formed():
-    arguments = (Q, K, V, *[None] * 10, [], -1, True, None, None, 0.0, "softmax", 0.0, 0, 0, 0, True, "bhnd", None, False)
+    arguments = (Q, K, V, *[None] * 10, [], -1, True, None, None, 0.0, "softmax", 0.0, 0, 0, 0, True, "bhnd", None, False, "never", "on_demand")
     torch.library.opcheck(torch.ops.attile.attention.default, arguments, test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"))
 
 

