@@ -2,7 +2,6 @@
 // here; cli/call_data.h turns them into memory.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +10,10 @@
 #include "dsl/library.h"
 #include "runtime/device.h"
 #include "schedules/schedule.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace attile::cli {
 

@@ -2,6 +2,7 @@
 // measure the machine's limits in between.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_table.h"

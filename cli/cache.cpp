@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -2,10 +2,14 @@
 // an answer. A verb is a file with one function that adds its flags and returns what to do.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
 
 namespace attile::cli {
 

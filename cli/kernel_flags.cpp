@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
+
 #include "cli/call_data.h"
 #include "dsl/error.h"
 #include "runtime/kernel.h"

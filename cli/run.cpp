@@ -1,6 +1,7 @@
 // attile run: one attention call, from files or generated, timed and compared.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/attention_flags.h"

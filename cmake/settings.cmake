@@ -26,10 +26,7 @@ else()
   add_link_options(-Wl,--no-undefined)
 endif()
 
-find_program(CCACHE ccache)
-if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
-endif()
+include(${CMAKE_CURRENT_LIST_DIR}/ccache.cmake)
 
 find_program(MOLD mold)
 if(MOLD)
