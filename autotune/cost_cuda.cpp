@@ -1,5 +1,5 @@
-// The model of GPU kernels: what each unit of a multiprocessor has to do, how much of the softmax other warps hide
-// behind the matrix unit, how many tasks are resident and how they fill the device.
+// The model of GPU kernels: what each unit of a multiprocessor has to do, how far units overlap, how many tasks are
+// resident and how they fill the device.
 #include <algorithm>
 #include <cmath>
 
@@ -27,16 +27,17 @@ Task fragments_tile(const Problem& p, const Schedule& s, const CostSizes& z, con
   const double rows = s.tile_rows, keys = s.tile_keys, d = round16(z.d_score) + round16(z.d_value),
                scores = rows * keys;
   const bool exact = operand_type(p) == DType::float32;
-  const double flops = exact ? c.at("tf32_flops") / (p.tf32 ? 1 : 3) : c.at("mma_flops");
+  const double flops = (exact ? c.at("tf32_flops") / (p.tf32 ? 1 : 3) : c.at("mma_flops")) * c.at("mma_share");
   Task t;
   t.matrix = 2 * scores * d / flops;
   t.exp = scores / c.at("exp_per_cycle");
   const double rescaled = s.lazy_rescale ? 0.1 : 1;
-  // Of the products: one instruction a warp for 16×8×16, and the loads of their fragments.
+  // Of the products: one instruction a warp for 16×8×16.
   const double products = scores * d / (16 * 8 * 16) * 32 * (exact ? 8 : 1);
   t.issue =
       (scores * c.at("score_instructions") + rescaled * rows * z.d_value * c.at("rescale_instructions") + products) /
       c.at("issue_per_cycle");
+  // Each warp of other rows reads all of K and V.
   const double stream = keys * (z.d_score + z.d_value) * z.operand_bytes,
                readers = s.partition == Partition::rows ? s.warps : 1;
   const double row_reads = s.rows_in_registers ? 0 : rows * z.d_score * z.operand_bytes;
@@ -56,11 +57,12 @@ Task positions_tile(const Schedule& s, const CostSizes& z, const Constants& c) {
   return t;
 }
 
+// ptxas fills the registers that it may have with loads ahead of their use: a limit is what it takes.
 int resident_tasks(const Algorithm& a, const Problem& p, const Schedule& s, const Target& t) {
   if (s.lanes != Lanes::fragments) return 8;
-  const CudaFootprint f = cuda_footprint(a, p, s);
-  const auto registers = static_cast<int>(std::min<std::int64_t>(f.registers + other_registers, register_limit(s)));
-  return std::max(cuda_occupancy(cuda_limits(t), 32 * s.warps, registers, f.shared()).blocks(), 1);
+  const CudaOccupancy occupancy = cuda_occupancy(cuda_limits(t), 32 * s.warps, static_cast<int>(register_limit(s)),
+                                                 cuda_footprint(a, p, s).shared());
+  return std::max(occupancy.blocks(), 1);
 }
 
 }  // namespace
@@ -81,7 +83,7 @@ Cost predict_cuda(const Algorithm& a, const Problem& p, const CallShape& shape, 
   cost.waves = static_cast<double>(cost.tasks) / places;
   const Task tile = s.lanes == Lanes::fragments ? fragments_tile(p, s, z, c) : positions_tile(s, z, c);
   // Of one multiprocessor, with its share of all tiles.
-  const double tiles = whole * z.key_tiles / sms, warps = cost.resident * s.warps / 4.0;
+  const double tiles = whole * z.key_tiles / sms;
   const double bytes =
       z.kv_heads * z.keys * (z.d_score + z.d_value) * z.operand_bytes * std::min(shape.visible * 2, 1.0) +
       2 * z.heads * z.rows * z.d_value * z.operand_bytes;
@@ -89,18 +91,16 @@ Cost predict_cuda(const Algorithm& a, const Problem& p, const CallShape& shape, 
   cost.units = {
       {"matrix unit", tile.matrix * tiles},        {"exp", tile.exp * tiles}, {"issue slots", tile.issue * tiles},
       {"shared-memory port", tile.shared * tiles}, {"L2", tile.l2 * tiles},   {"HBM", hbm}};
-  const double hidden = std::clamp(c.at("hidden_by_warp") * (warps - 1), 0.0, c.at("hidden_most"));
-  const double copies = s.stages <= 1 ? c.at("copy_cycles") / cost.resident : 0;
-  double busiest = 0;
-  for (const UnitCost& u : cost.units) busiest = std::max(busiest, u.cycles);
-  const double in_turn = (tile.matrix + (1 - hidden) * (tile.exp + tile.issue) + (1 - hidden) * tile.shared * 0.25 +
-                          copies + c.at("tile_cycles") / std::max(warps, 1.0)) *
-                         tiles;
-  cost.prologue = static_cast<double>(cost.tasks) / places * c.at("task_cycles");
-  const double uneven =
-      shape.visible < 0.999 ? 1 + 0.35 / std::max(cost.waves, 0.35) : std::ceil(cost.waves - 1e-9) / cost.waves;
-  cost.cycles =
-      (std::max(in_turn, busiest) + cost.prologue) * std::max(uneven, 1.0) + (parts > 1 ? c.at("part_cycles") : 0);
+  // Between the busiest unit alone (all overlap) and their sum (none does).
+  const double overlap = c.at("overlap");
+  double together = 0;
+  for (const UnitCost& u : cost.units) together += std::pow(u.cycles, overlap);
+  together = std::pow(together, 1 / overlap);
+  const double waits = (c.at("tile_cycles") + (s.stages <= 1 ? c.at("copy_cycles") : 0)) / cost.resident * tiles;
+  cost.prologue = cost.waves * c.at("task_cycles");
+  const double uneven = shape.visible < 0.999 ? 1 + c.at("uneven_tasks") / std::max(cost.waves, 0.35)
+                                              : std::ceil(cost.waves - 1e-9) / cost.waves;
+  cost.cycles = (together + waits + cost.prologue) * std::max(uneven, 1.0) + (parts > 1 ? c.at("part_cycles") : 0);
   return cost;
 }
 

@@ -18,6 +18,7 @@ namespace attile {
 inline namespace v1 {
 namespace {
 
+constexpr double forever = 1e300;
 // Of a process with a compiler in it, beside its tensors.
 constexpr std::int64_t worker_bytes = std::int64_t{400} << 20;
 
@@ -73,28 +74,41 @@ double LocalDevice::now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A candidate under way: "built" and then "good" are its lines, "fault …" at any time ends it.
+// A candidate under way: "built" and, once told to "check", "good" are its lines; "fault …" at any time ends it.
 struct LocalDevice::Trial {
   const Point* point = nullptr;
   Proof* proof = nullptr;
   std::unique_ptr<Worker> worker;
-  bool built = false, over = false;
+  bool built = false, checks = false, over = false;
   double deadline = 0;
 };
 
+// All are built at once, but the first is the measure of the others: they are compared with what it wrote.
+void LocalDevice::let_check(std::vector<Trial>& trials) {
+  for (Trial& t : trials) {
+    if (t.built && !t.checks) {
+      t.checks = true;
+      t.deadline = now() + limits_.run;
+      t.worker->send("check");
+    }
+    if (!has_measure_) return;
+  }
+}
+
 void LocalDevice::advance(std::vector<Trial>& trials) {
+  let_check(trials);
   std::vector<Worker*> waiting;
   double next = now() + 1;
   for (const Trial& t : trials) waiting.push_back(t.worker.get()), next = std::min(next, t.deadline);
   Worker::wait_any(waiting, next - now());
   for (Trial& t : trials) {
-    const double limit = t.built ? limits_.run : limits_.build;
+    const double limit = t.checks ? limits_.run : limits_.build;
     const auto line = t.worker->receive(0);
     if (line && *line == "built") {
       t.built = true;
-      t.deadline = now() + limits_.run;
+      t.deadline = forever;
     } else if (line && *line == "good") {
-      t.over = true;
+      t.over = has_measure_ = true;
       ready_[to_string(*t.point)] = std::move(t.worker);
     } else if (line) {
       t.over = true;
@@ -112,8 +126,7 @@ std::vector<Proof> LocalDevice::prove(std::span<const Point> candidates, double 
   std::vector<Trial> trials;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (ready_.contains(to_string(candidates[i]))) continue;
-    // The first is the measure of the others: they are compared with what it wrote.
-    while (trials.size() >= (i == 1 ? 1 : width_)) advance(trials);
+    while (trials.size() >= width_) advance(trials);
     if (now() > until) {
       proofs[i].begun = false;
       continue;

@@ -41,9 +41,11 @@ class ATTILE_API LocalDevice : public TuneDevice {
  private:
   struct Trial;
   void advance(std::vector<Trial>& trials);
+  void let_check(std::vector<Trial>& trials);
   std::size_t width_;
   Limits limits_;
   Serve serve_;
+  bool has_measure_ = false;  // a candidate was good
   std::map<std::string, std::unique_ptr<Worker>> ready_;
   std::unique_ptr<Worker> prober_;  // of a GPU
 };

@@ -165,6 +165,7 @@ void serve(WorkerLine& line, const Point& point, const TuneProblem& problem, con
     if (const std::string fault = build_fault(kernel.program()); !fault.empty())
       return line.write("fault " + one_line(fault));
   line.write("built");
+  if (!line.read()) return;
   std::vector<std::unique_ptr<std::byte[]>> memory;
   const Arguments arguments = reference.fresh_outputs(memory);
   const std::unique_ptr<Subject> subject = subject_of(kernel, arguments, facts, reference.bytes());

@@ -7,7 +7,8 @@
 namespace attile {
 inline namespace v1 {
 
-// Lines written: "built", then "good" or "fault <why>"; then for each "warm" or "cold" read, the seconds of a call.
+// Lines written: "built", then, once "check" is read, "good" or "fault <why>"; then for each "warm" or "cold" read, the
+// seconds of a call.
 void serve_candidate(WorkerLine& line, const Point& point, const TuneProblem& problem, const Reference& reference,
                      const DeviceFacts& facts);
 // For each line read, seconds of a piece of work of the GPU that is always the same.

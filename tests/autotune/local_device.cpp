@@ -41,6 +41,7 @@ void behave(WorkerLine& line, const Point& point) {
   if (what == "refuse") return line.write("fault needs 300 KiB");
   if (what == "babble") return line.write("hello");
   line.write("built");
+  if (line.read() != "check") return;
   if (what == "hang-later") std::this_thread::sleep_for(std::chrono::seconds(60));
   line.write("good");
   while (const auto word = line.read()) {
