@@ -58,6 +58,7 @@ class ExprText {
   std::string compute(const Expr& e);
   std::string unary(const Node& n);
   std::string binary(const Node& n);
+  std::string multiply_add(const Node& sum);
   std::string exponential(const Expr& argument);
   std::string counted_real(const Expr& e);
   std::string emit_real(const Expr& e);

@@ -151,7 +151,7 @@ class Fragments : public Form {
     const auto add_up = [&](ir::Value v) { out.line("all_reduce_sum<$warps>($v, memory);", {{"warps", warps}, {"v", name(v)}}); };
     if (op.reference.id < 0) {
       for (const ir::Value v : op.sums) add_up(v);
-      return;
+      return leave_scratch();
     }
     const std::string joined = name(op.joined), factor = joined + "_factor";
     is_new(op.joined);
@@ -169,7 +169,10 @@ class Fragments : public Form {
       add_up(v);
     }
     out.line("$reference = $joined;", {{"reference", name(op.reference)}, {"joined", joined}});
+    leave_scratch();
   }
+  // Results pass through the memory that other warps may still read.
+  void leave_scratch() { frame_.out.line("__syncthreads();"); }
   std::string finishing() const override { return by_rows_ ? "" : "warp() == 0"; }
 
   void insert(const ir::Insert&) override { internal_check(false, "a selection among fragments"); }
