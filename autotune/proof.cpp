@@ -59,13 +59,6 @@ EvaluateInputs inputs_of(const Algorithm& a, const Arguments& arguments) {
 
 double coarseness(DType type) { return type == DType::bfloat16 ? 1e-2 : type == DType::float16 ? 2e-3 : 1e-5; }
 
-double largest_of(const std::vector<double>& values) {
-  double largest = 0;
-  for (const double v : values)
-    if (std::isfinite(v)) largest = std::max(largest, std::fabs(v));
-  return largest;
-}
-
 double largest_in(const TensorRef& t) {
   double largest = 0;
   const std::int64_t count = elements(t);
@@ -166,7 +159,7 @@ double Reference::tolerance_of(const Algorithm& a, const Problem& p, const Outpu
       coarsest = std::max(coarsest, coarseness(type));
   // Normalised outputs are means of values; others grow with the keys, and then they are their own scale.
   const double scale =
-      std::max(largest_of(out.values), values && out.name == "o" && a.rule() ? largest_in(*values) : 0.0);
+      std::max(largest_magnitude(out.values), values && out.name == "o" && a.rule() ? largest_in(*values) : 0.0);
   return coarsest * std::max(scale, 1e-30);
 }
 
