@@ -5,13 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/kernel_flags.h"
 #include "cli/work.h"
-#include "dsl/error.h"
 #include "runtime/kernel.h"
 
 namespace attile::cli {
@@ -124,23 +122,14 @@ std::string warm_line(const std::string& line, bool& built) {
 }
 
 int warm(const CacheFlags& f) {
-  std::ifstream file(f.list_file);
-  if (!file) throw Error(ErrorKind::environment, f.list_file, "the list cannot be read");
-  std::size_t number = 0, problems = 0, fresh = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++number;
-    line = line.substr(0, line.find('#'));
-    if (words_of(line).empty()) continue;
-    try {
-      bool built = false;
-      const std::string problem = warm_line(line, built);
-      fmt::print("{}  {}\n", built ? "built   " : "was here", problem);
-      ++problems;
-      fresh += built ? 1 : 0;
-    } catch (const Error& e) {
-      throw Error(e.kind(), fmt::format("{}:{}", f.list_file, number), e.what());
-    }
-  }
+  std::size_t problems = 0, fresh = 0;
+  for_each_line(f.list_file, [&](const std::string& line) {
+    bool built = false;
+    const std::string problem = warm_line(line, built);
+    fmt::print("{}  {}\n", built ? "built   " : "was here", problem);
+    ++problems;
+    fresh += built ? 1 : 0;
+  });
   fmt::print("{} problems, {} built\n", problems, fresh);
   return good;
 }

@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 
 #include "autotune/worker.h"
 #include "cli/call_data.h"
@@ -157,20 +156,10 @@ KernelFlags flags_of_line(const std::string& line, const KernelFlags& base) {
 }
 
 int tune_list(const TuneFlags& f, const DeviceFacts& facts) {
-  std::ifstream file(f.list);
-  if (!file) throw Error(ErrorKind::environment, f.list, "the list cannot be read");
-  std::size_t number = 0;
   int code = good;
-  for (std::string line; std::getline(file, line) && !interrupted;) {
-    ++number;
-    line = line.substr(0, line.find('#'));
-    if (words_of(line).empty()) continue;
-    try {
-      code = std::max(code, tune_one(f, flags_of_line(line, f.kernel), facts));
-    } catch (const Error& e) {
-      throw Error(e.kind(), fmt::format("{}:{}", f.list, number), e.what());
-    }
-  }
+  for_each_line(f.list, [&](const std::string& line) {
+    if (!interrupted) code = std::max(code, tune_one(f, flags_of_line(line, f.kernel), facts));
+  });
   return code;
 }
 
