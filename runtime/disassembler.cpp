@@ -1,11 +1,7 @@
 #include "runtime/disassembler.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstdlib>
 
 #include "dsl/error.h"
 #include "runtime/child_process.h"
@@ -22,12 +18,8 @@ constexpr const char* where = "disassemble";
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& content) {
-    const char* folder = std::getenv("TMPDIR");
-    path = fmt::format("{}/attile-XXXXXX.cubin", folder && *folder ? folder : "/tmp");
-    Fd file(mkostemps(path.data(), 6, O_CLOEXEC));
-    bool whole = file && ::write(file.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size());
-    if (!whole)
-      throw Error(ErrorKind::resource, where, fmt::format("cannot write {}: {}", path, error_text(errno)),
+    if (const int error = write_temporary(".cubin", content, path); error != 0)
+      throw Error(ErrorKind::resource, where, fmt::format("cannot write {}: {}", path, error_text(error)),
                   "set TMPDIR");
   }
   TemporaryFile(const TemporaryFile&) = delete;

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -87,6 +88,13 @@ int write_file(int folder, const std::string& name, std::string_view content) {
   if (!fd) return errno;
   if (int error = write_all(fd.get(), content)) return error;
   return fd.reset();
+}
+
+int write_temporary(std::string_view ending, std::string_view content, std::string& path) {
+  const char* folder = std::getenv("TMPDIR");
+  path = fmt::format("{}/attile-XXXXXX{}", folder && *folder ? folder : "/tmp", ending);
+  const Fd file(::mkostemps(path.data(), static_cast<int>(ending.size()), O_CLOEXEC));
+  return file ? write_all(file.get(), content) : errno;
 }
 
 int make_folders(const std::string& path) {
