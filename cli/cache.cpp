@@ -5,17 +5,15 @@
 
 #include <CLI/CLI.hpp>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/json.h"
 #include "cli/kernel_flags.h"
 #include "cli/work.h"
 #include "runtime/kernel.h"
 
 namespace attile::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct CacheFlags {
   std::string list_file;
@@ -57,8 +55,6 @@ void print_entry(const CacheListing& entry) {
              entry.name, key, entry.fault.empty() ? "" : "  DAMAGED: " + entry.fault);
 }
 
-void print_json(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
-
 int list(const CacheFlags& f) {
   const auto cache = kernel_cache();
   const std::vector<CacheListing> entries = cache->list();
@@ -72,7 +68,7 @@ int list(const CacheFlags& f) {
     if (!f.json) print_entry(entry);
   }
   if (f.json)
-    print_json(json);
+    fmt::print("{}\n", json_text(json));
   else
     fmt::print("{} kernels, {}\n", entries.size(), bytes_text(static_cast<double>(bytes)));
   return good;
@@ -90,7 +86,7 @@ int verify(const CacheFlags& f) {
     if (!f.json) print_entry(entry);
   }
   if (f.json)
-    print_json(json);
+    fmt::print("{}\n", json_text(json));
   else
     fmt::print("{} kernels checked, {} damaged{}\n", all, damaged.size(),
                damaged.empty() ? "" : "; they are removed where the folder may be written and built again when needed");
@@ -103,7 +99,7 @@ int clear(const CacheFlags& f) {
   Json json = folder_json(*cache);
   json["removed"] = removed;
   if (f.json)
-    print_json(json);
+    fmt::print("{}\n", json_text(json));
   else
     fmt::print("{} kernels removed from {}\n", removed, cache->folder());
   return good;

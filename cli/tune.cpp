@@ -134,8 +134,7 @@ int tune_one(const TuneFlags& f, const KernelFlags& kernel, const DeviceFacts& f
   const TuneReport report = tune(c.tune.problem, c.tune.shape, facts, options_of(f, c.tune, progress));
   progress.end();
   if (f.json)
-    fmt::print("{}\n",
-               tune_json(c.tune, facts, report).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(tune_json(c.tune, facts, report)));
   else
     fmt::print("{}", tune_table(c.tune, facts, report, static_cast<std::size_t>(f.rows)));
   if (!report.unkept.empty()) fmt::print(stderr, "attile: the result is not kept: {}\n", report.unkept);
