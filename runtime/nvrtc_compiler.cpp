@@ -19,8 +19,8 @@ namespace {
 constexpr const char* where = "compile for CUDA";
 constexpr const char* our_fault = "this is a fault of Attile; please report it with the text above";
 
-// Every compile has these, after --gpu-architecture. Functions without an execution space are the device's; products and
-// sums are fused where the text says so.
+// Every compile has these, after --gpu-architecture. Functions without an execution space are the device's; products
+// and sums are fused where the text says so.
 constexpr const char* fixed_flags[] = {"--std=c++17", "-default-device", "--fmad=false", "--ptxas-options=-v"};
 
 class Program {
