@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "dsl/error.h"
+#include "runtime/host_tensor.h"
 #include "runtime/parallel_for.h"
 #include "schedules/operands.h"
 
@@ -23,11 +24,6 @@ constexpr std::size_t undecided_share = 16;
 constexpr std::int64_t least_rows = 48;
 constexpr double steps_a_second = 2e8;
 constexpr unsigned char no_number = 0xff;  // fills floats with NaN and integers with -1
-
-std::int64_t int_at(const TensorRef& t, std::int64_t i) {
-  return static_cast<std::int64_t>(read_element(
-      t.dtype, static_cast<const std::byte*>(t.data) + static_cast<std::size_t>(i * t.strides[0]) * size_of(t.dtype)));
-}
 
 const TensorRef* find(const Arguments& arguments, std::string_view name) {
   for (const auto& t : arguments.tensors)
@@ -44,14 +40,9 @@ std::int64_t elements(const TensorRef& t) {
 EvaluateInputs inputs_of(const Algorithm& a, const Arguments& arguments) {
   EvaluateInputs in;
   for (const auto& [name, t] : arguments.tensors) {
-    HostTensor view{t.dtype, t.data, {}, {}};
-    for (std::size_t d = 0; d < static_cast<std::size_t>(t.rank); ++d) {
-      view.shape.push_back(t.shape[d]);
-      view.strides.push_back(t.shape[d] == 1 ? 0 : t.strides[d]);
-    }
     const bool is_output =
         std::any_of(a.outputs.begin(), a.outputs.end(), [&](const OutputDecl& o) { return o.name == name; });
-    if (!is_output) in.tensors[name] = std::move(view);
+    if (!is_output) in.tensors[name] = host_tensor(t);
   }
   for (const auto& number : arguments.numbers) in.scalars[number.name] = number.real;
   return in;
@@ -59,21 +50,11 @@ EvaluateInputs inputs_of(const Algorithm& a, const Arguments& arguments) {
 
 double coarseness(DType type) { return type == DType::bfloat16 ? 1e-2 : type == DType::float16 ? 2e-3 : 1e-5; }
 
-double largest_of(const std::vector<double>& values) {
-  double largest = 0;
-  for (const double v : values)
-    if (std::isfinite(v)) largest = std::max(largest, std::fabs(v));
-  return largest;
-}
-
 double largest_in(const TensorRef& t) {
   double largest = 0;
   const std::int64_t count = elements(t);
   for (std::int64_t i = 0; i < count; i += 1 + count / 65536)
-    if (const double v = read_element(
-            t.dtype, static_cast<const std::byte*>(t.data) + static_cast<std::size_t>(i) * size_of(t.dtype));
-        std::isfinite(v))
-      largest = std::max(largest, std::fabs(v));
+    if (const double v = element_at(t, i); std::isfinite(v)) largest = std::max(largest, std::fabs(v));
   return largest;
 }
 
@@ -166,7 +147,7 @@ double Reference::tolerance_of(const Algorithm& a, const Problem& p, const Outpu
       coarsest = std::max(coarsest, coarseness(type));
   // Normalised outputs are means of values; others grow with the keys, and then they are their own scale.
   const double scale =
-      std::max(largest_of(out.values), values && out.name == "o" && a.rule() ? largest_in(*values) : 0.0);
+      std::max(largest_magnitude(out.values), values && out.name == "o" && a.rule() ? largest_in(*values) : 0.0);
   return coarsest * std::max(scale, 1e-30);
 }
 
@@ -214,9 +195,7 @@ std::string Reference::check_rows(const Output& o, const TensorRef& actual) cons
                                     : (row.sequence * heads + row.head) * length + row.row;
     bool good = true;
     for (std::int64_t c = 0; c < o.width && good; ++c) {
-      const double got =
-          read_element(actual.dtype, static_cast<const std::byte*>(actual.data) +
-                                         static_cast<std::size_t>(at * o.width + c) * size_of(actual.dtype));
+      const double got = element_at(actual, at * o.width + c);
       const double want = o.values[r * static_cast<std::size_t>(o.width) + static_cast<std::size_t>(c)];
       good = agrees(got, want, o.tolerance);
       if (!good && first.empty())
@@ -234,8 +213,7 @@ std::string Reference::check_written(const Output& o, const TensorRef& actual) c
     return "";
   const std::int64_t count = elements(actual);
   for (std::int64_t i = 0; i < count; ++i)
-    if (std::isnan(read_element(actual.dtype, static_cast<const std::byte*>(actual.data) +
-                                                  static_cast<std::size_t>(i) * size_of(actual.dtype))))
+    if (std::isnan(element_at(actual, i)))
       return fmt::format("{} at element {} is NaN or was never written", o.name, i);
   return "";
 }
@@ -244,9 +222,8 @@ std::string Reference::check_written(const Output& o, const TensorRef& actual) c
 std::string Reference::check_all(const Output& o, const TensorRef& actual) const {
   const std::int64_t count = elements(actual);
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<std::size_t>(i) * size_of(actual.dtype);
-    const double got = read_element(actual.dtype, static_cast<const std::byte*>(actual.data) + at),
-                 other = read_element(actual.dtype, o.proven + at);
+    const double got = element_at(actual, i),
+                 other = read_element(actual.dtype, o.proven + static_cast<std::size_t>(i) * size_of(actual.dtype));
     if (!agrees(got, other, 2 * o.tolerance))
       return fmt::format("{} at element {} is {:.6g}, and {:.6g} by a schedule that was proven before (allowed {:.2g})",
                          o.name, i, got, other, 2 * o.tolerance);

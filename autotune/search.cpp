@@ -9,9 +9,9 @@ namespace attile {
 inline namespace v1 {
 namespace {
 
-// Candidates proven and timed together: as many as are proven at a time, within these. And the share of the budget after
-// which none are begun.
+// Candidates proven and timed together: as many as the device proves at a time, from here to most_step.
 constexpr std::size_t least_step = 6;
+// The share of the budget after which none are begun.
 constexpr double search_share = 0.75;
 // Rounds of candidates without a better leader after which the search ends: of further ones by rank, where no neighbour
 // is left, and twice as many of neighbours. And how much slower than the model's first one a further candidate may be
@@ -24,8 +24,12 @@ constexpr double least_drift = 0.05;
 class Search {
  public:
   Search(const Space& space, TuneDevice& device, const SearchOptions& options)
-      : space_(space), device_(device), options_(options), start_(device.now()),
-        step_(std::clamp(device.width(), least_step, most_step)), known_(space.candidates.size()) {
+      : space_(space),
+        device_(device),
+        options_(options),
+        start_(device.now()),
+        step_(std::clamp(device.width(), least_step, most_step)),
+        known_(space.candidates.size()) {
     result_.tried = options.known;
     for (const Candidate& c : space.candidates) result_.tried.seen.insert(hash_of(c.point));
     for (std::size_t i = 0; i < known_.size(); ++i)
@@ -112,7 +116,8 @@ class Search {
       std::vector<std::size_t> near = neighbours(space_, leader);
       std::sort(near.begin(), near.end(), by_rank);
       for (const std::size_t i : near)
-        if (untried(i) && next.size() < step_ && std::find(next.begin(), next.end(), i) == next.end()) next.push_back(i);
+        if (untried(i) && next.size() < step_ && std::find(next.begin(), next.end(), i) == next.end())
+          next.push_back(i);
     }
     // New ones, and with an endless budget all, are tried wherever they stand.
     const bool all = options_.only_new || options_.budget <= 0;

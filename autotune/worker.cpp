@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "dsl/error.h"
+#include "runtime/signal_blocked.h"
 
 namespace attile {
 inline namespace v1 {
@@ -41,7 +42,7 @@ std::optional<std::string> take_line(std::string& pending) {
   return line;
 }
 
-// A pipe's end stays in this process; exec closes it. Writing to a child that is gone must not raise a signal here.
+// A pipe's end stays in this process; exec closes it.
 struct Pipe {
   Fd read, write;
   Pipe() {
@@ -50,26 +51,6 @@ struct Pipe {
       throw Error(ErrorKind::resource, "tuning", fmt::format("no pipe to a child process: {}", error_text(errno)));
     read = Fd(ends[0]), write = Fd(ends[1]);
   }
-};
-
-class PipeSignalBlocked {
- public:
-  PipeSignalBlocked() {
-    sigemptyset(&signal_);
-    sigaddset(&signal_, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
-  }
-  ~PipeSignalBlocked() {
-    if (!sigismember(&before_, SIGPIPE)) {
-      timespec now{0, 0};
-      while (sigtimedwait(&signal_, nullptr, &now) > 0) {
-      }
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  sigset_t signal_, before_;
 };
 
 [[noreturn]] void be_child(const std::function<void(WorkerLine&)>& body, int from, int to, pid_t parent) {
@@ -124,7 +105,7 @@ Worker::~Worker() { reap(true); }
 
 bool Worker::send(const std::string& line) {
   if (gone_) return false;
-  const PipeSignalBlocked blocked;
+  const SignalBlocked blocked(SIGPIPE);  // which writing to a child that is gone raises
   return write_whole(to_.get(), line);
 }
 

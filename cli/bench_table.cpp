@@ -6,17 +6,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "cli/json.h"
 #include "runtime/cuda_device.h"
 #include "runtime/host_cpu.h"
 #include "runtime/parallel_for.h"
 
 namespace attile::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Rows are measured together as long as their tensors fit in this.
 constexpr double bytes_of_a_group = 1 << 30;
@@ -213,7 +211,7 @@ std::string bench_json(const std::vector<BenchRow>& rows) {
   Json all = {{"version", ATTILE_VERSION}, {"cpu", host_cpu().model}, {"isa", host_cpu().isa()}};
   if (!rows.empty() && rows.front().on_gpu()) all["gpu"] = device_text(rows.front().asked.device);
   all["rows"] = list;
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(all) + "\n";
 }
 
 std::string bench_csv(const std::vector<BenchRow>& rows) {

@@ -5,19 +5,15 @@
 
 #include <CLI/CLI.hpp>
 #include <ctime>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/json.h"
 #include "cli/kernel_flags.h"
 #include "cli/work.h"
-#include "dsl/error.h"
 #include "runtime/kernel.h"
 
 namespace attile::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct CacheFlags {
   std::string list_file;
@@ -59,8 +55,6 @@ void print_entry(const CacheListing& entry) {
              entry.name, key, entry.fault.empty() ? "" : "  DAMAGED: " + entry.fault);
 }
 
-void print_json(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
-
 int list(const CacheFlags& f) {
   const auto cache = kernel_cache();
   const std::vector<CacheListing> entries = cache->list();
@@ -74,7 +68,7 @@ int list(const CacheFlags& f) {
     if (!f.json) print_entry(entry);
   }
   if (f.json)
-    print_json(json);
+    fmt::print("{}\n", json_text(json));
   else
     fmt::print("{} kernels, {}\n", entries.size(), bytes_text(static_cast<double>(bytes)));
   return good;
@@ -92,7 +86,7 @@ int verify(const CacheFlags& f) {
     if (!f.json) print_entry(entry);
   }
   if (f.json)
-    print_json(json);
+    fmt::print("{}\n", json_text(json));
   else
     fmt::print("{} kernels checked, {} damaged{}\n", all, damaged.size(),
                damaged.empty() ? "" : "; they are removed where the folder may be written and built again when needed");
@@ -105,7 +99,7 @@ int clear(const CacheFlags& f) {
   Json json = folder_json(*cache);
   json["removed"] = removed;
   if (f.json)
-    print_json(json);
+    fmt::print("{}\n", json_text(json));
   else
     fmt::print("{} kernels removed from {}\n", removed, cache->folder());
   return good;
@@ -124,23 +118,14 @@ std::string warm_line(const std::string& line, bool& built) {
 }
 
 int warm(const CacheFlags& f) {
-  std::ifstream file(f.list_file);
-  if (!file) throw Error(ErrorKind::environment, f.list_file, "the list cannot be read");
-  std::size_t number = 0, problems = 0, fresh = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++number;
-    line = line.substr(0, line.find('#'));
-    if (words_of(line).empty()) continue;
-    try {
-      bool built = false;
-      const std::string problem = warm_line(line, built);
-      fmt::print("{}  {}\n", built ? "built   " : "was here", problem);
-      ++problems;
-      fresh += built ? 1 : 0;
-    } catch (const Error& e) {
-      throw Error(e.kind(), fmt::format("{}:{}", f.list_file, number), e.what());
-    }
-  }
+  std::size_t problems = 0, fresh = 0;
+  for_each_line(f.list_file, [&](const std::string& line) {
+    bool built = false;
+    const std::string problem = warm_line(line, built);
+    fmt::print("{}  {}\n", built ? "built   " : "was here", problem);
+    ++problems;
+    fresh += built ? 1 : 0;
+  });
   fmt::print("{} problems, {} built\n", problems, fresh);
   return good;
 }

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "cli/array.h"
 #include "cli/attention_flags.h"
 #include "cli/case_file.h"
 #include "cli/command.h"
+#include "cli/json.h"
 #include "cli/reference.h"
 #include "dsl/error.h"
 #include "runtime/cuda_tensors.h"
@@ -20,8 +20,6 @@
 
 namespace attile::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct CheckFlags {
   std::vector<std::string> files;
@@ -246,12 +244,11 @@ int run(const CheckFlags& f) {
         print_line(line);
     }
   if (f.json)
-    fmt::print("{}\n", Json{{"device", to_string(device)},
-                            {"passed", count.passed},
-                            {"failed", count.failed},
-                            {"not_run", count.not_run},
-                            {"cases", json}}
-                           .dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", json_text({{"device", to_string(device)},
+                                  {"passed", count.passed},
+                                  {"failed", count.failed},
+                                  {"not_run", count.not_run},
+                                  {"cases", json}}));
   else
     fmt::print("{} passed, {} failed, {} not run, on {}\n", count.passed, count.failed, count.not_run,
                device_text(device));

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <new>
 #include <sstream>
@@ -108,6 +109,22 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const std::vector<Action
 }
 
 }  // namespace
+
+void for_each_line(const std::string& list, const std::function<void(const std::string& line)>& work) {
+  std::ifstream file(list);
+  if (!file) throw Error(ErrorKind::environment, list, "the list cannot be read");
+  std::size_t number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    line = line.substr(0, line.find('#'));
+    if (words_of(line).empty()) continue;
+    try {
+      work(line);
+    } catch (const Error& e) {
+      throw Error(e.kind(), fmt::format("{}:{}", list, number), e.what());
+    }
+  }
+}
 
 std::vector<std::string> words_of(const std::string& line) {
   std::istringstream stream(line);

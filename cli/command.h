@@ -31,7 +31,10 @@ Action add_doctor(CLI::App& verb);
 // attile doctor --measure: the limits of a device and the effects fitted to what was tuned, kept for the model.
 int measure_device(const std::string& device, bool json);
 
-// Fills a CLI::App from one line of words, as a shell without quotes would; for lists of flags in files.
+// Calls `work` with each line of a file, without its comment (#), unless nothing is left of it. An Error of `work` is
+// thrown with the file and the line as its place.
+void for_each_line(const std::string& list, const std::function<void(const std::string& line)>& work);
+// The words of a line, as a shell without quotes would split it.
 std::vector<std::string> words_of(const std::string& line);
 // Parses a line of a list by the flags of `app`. Throws Error(argument) with the usage_text() of what is wrong.
 void parse_line(CLI::App& app, const std::string& line);

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "cli/attention_flags.h"
 #include "cli/command.h"
+#include "cli/json.h"
 #include "cli/work.h"
 #include "codegen/embedded.h"
 #include "dsl/error.h"
@@ -29,8 +29,6 @@
 
 namespace attile::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // One part of the machine: lines to show, and what keeps it from working.
 struct Finding {
@@ -189,7 +187,7 @@ void print_json(const std::vector<Finding>& all, bool usable) {
   }
   for (const OptionDoc& o : option_docs())
     json["environment"][o.name] = {{"value", o.value}, {"allowed", o.allowed}, {"doc", o.doc}};
-  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(json));
 }
 
 int run(bool json, const std::string& device) {

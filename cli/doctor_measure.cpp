@@ -1,16 +1,14 @@
 // attile doctor --measure: what the tuner's model takes for granted of a device, measured and fitted.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "autotune/tuner.h"
 #include "cli/command.h"
+#include "cli/json.h"
 #include "cli/tune.h"
 
 namespace attile::cli {
 
 int measure_device(const std::string& device, bool as_json) {
-  using Json = nlohmann::ordered_json;
   const DeviceFacts facts = facts_of_flag(device);
   const std::string folder = result_folder();
   Constants c = measured_constants(facts);
@@ -26,7 +24,7 @@ int measure_device(const std::string& device, bool as_json) {
                        {"correlation_before", fit.correlation_before},
                        {"correlation_after", fit.correlation_after},
                        {"fault", fault}};
-    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(json));
     return fault.empty() ? good : failed;
   }
   fmt::print("device     {}\n", facts.machine.text());

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/explain_gpu.h"
 #include "cli/io_model.h"
+#include "cli/json.h"
 #include "cli/kernel_flags.h"
 #include "cli/peaks.h"
 #include "cli/work.h"
@@ -20,8 +20,6 @@
 
 namespace attile::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct ExplainFlags {
   KernelFlags kernel;
@@ -217,7 +215,7 @@ void print_json(const Explanation& e) {
   for (const OrderTraffic& o : e.orders) json["orders"].push_back(order_json(o));
   if (e.roofline) json["roofline"] = roofline_json(*e.roofline);
   if (e.gpu) add_json(json, *e.gpu);
-  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(json));
 }
 
 int run(const ExplainFlags& f) {

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 
+#include "cli/json.h"
 #include "cli/work.h"
 #include "codegen/program.h"
 #include "dsl/error.h"
 
 namespace attile::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 CudaLimits limits_of(const Chip& chip) {
   return chip.device ? cuda_limits(cuda_device(chip.device->index)) : cuda_limits(chip.target);

@@ -2,7 +2,6 @@
 // they move and what of that was measured.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "cli/call_data.h"
 #include "cli/gpu_kernels.h"
 #include "cli/gpu_model.h"
+#include "cli/json.h"
 #include "cli/kernel_flags.h"
 #include "cli/ncu.h"
 #include "cli/peaks.h"
@@ -40,6 +40,6 @@ struct GpuExplanation {
 GpuExplanation explain_gpu(const KernelSource& source, const CallData& data,
                            const std::optional<std::vector<std::string>>& run_words);
 void print_gpu(const GpuExplanation& e);
-void add_json(nlohmann::ordered_json& json, const GpuExplanation& e);
+void add_json(Json& json, const GpuExplanation& e);
 
 }  // namespace attile::cli

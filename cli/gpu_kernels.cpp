@@ -51,8 +51,8 @@ std::string resources_text(const GpuKernel& k) {
   return text + fmt::format("{} of shared memory, {} threads", kib(k.shared()), k.threads);
 }
 
-nlohmann::ordered_json resources_json(const GpuKernel& k) {
-  nlohmann::ordered_json json = {{"name", k.name}, {"threads", k.threads}, {"shared_bytes", k.shared()}};
+Json resources_json(const GpuKernel& k) {
+  Json json = {{"name", k.name}, {"threads", k.threads}, {"shared_bytes", k.shared()}};
   if (k.resources) {
     const CudaResources& r = *k.resources;
     json["registers"] = r.registers;

@@ -2,11 +2,11 @@
 // a multiprocessor holds.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/json.h"
 #include "codegen/program.h"
 #include "runtime/cuda_build.h"
 #include "runtime/cuda_occupancy.h"
@@ -35,6 +35,6 @@ std::vector<GpuKernel> bare_kernels(const Program& program);
 
 // "168 registers, no spills, 80 KiB of shared memory, 128 threads".
 std::string resources_text(const GpuKernel& k);
-nlohmann::ordered_json resources_json(const GpuKernel& k);
+Json resources_json(const GpuKernel& k);
 
 }  // namespace attile::cli

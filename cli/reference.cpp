@@ -7,6 +7,7 @@
 
 #include "cli/array.h"
 #include "dsl/evaluate.h"
+#include "runtime/host_tensor.h"
 #include "runtime/parallel_for.h"
 
 namespace attile::cli {
@@ -20,11 +21,6 @@ constexpr double steps_of_a_check = 4e8;
 constexpr std::size_t least_rows = 64;
 constexpr std::int64_t rows_of_a_task = 16;
 
-std::int64_t int_at(const TensorRef& t, std::int64_t i) {
-  return static_cast<std::int64_t>(read_element(
-      t.dtype, static_cast<const std::byte*>(t.data) + static_cast<std::size_t>(i * t.strides[0]) * size_of(t.dtype)));
-}
-
 std::vector<std::int64_t> rows_of_sequences(const AttentionCall& call) {
   if (!call.cu_seqlens_q) return std::vector<std::int64_t>(static_cast<std::size_t>(call.q.shape[0]), call.q.shape[2]);
   std::vector<std::int64_t> rows;
@@ -37,12 +33,7 @@ EvaluateInputs inputs_of(const AttentionCall& call, std::int64_t sequences) {
   EvaluateInputs in;
   const Arguments arguments = attention_arguments(call);
   for (const auto& [name, t] : arguments.tensors) {
-    HostTensor view{t.dtype, t.data, {}, {}};
-    for (std::size_t d = 0; d < static_cast<std::size_t>(t.rank); ++d) {
-      view.shape.push_back(t.shape[d]);
-      view.strides.push_back(t.shape[d] == 1 ? 0 : t.strides[d]);
-    }
-    if (name != "o" && name != "lse") in.tensors[name] = std::move(view);
+    if (name != "o" && name != "lse") in.tensors[name] = host_tensor(t);
   }
   for (const auto& number : arguments.numbers) in.scalars[number.name] = number.real;
   in.batch = sequences;
@@ -88,19 +79,11 @@ std::vector<bool> undecided_rows(const AttentionCall& call, const EvaluateInputs
   return undecided;
 }
 
-double largest_of(const std::vector<double>& values) {
-  double largest = 0;
-  for (const double value : values)
-    if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
-  return largest;
-}
-
 double largest_value(const TensorRef& v) {
   double largest = 0;
   const std::int64_t count = v.shape[0] * v.shape[1] * v.shape[2] * v.shape[3];
   for (std::int64_t i = 0; i < count; ++i) {  // the command's tensors are contiguous
-    const double value =
-        read_element(v.dtype, static_cast<const std::byte*>(v.data) + static_cast<std::size_t>(i) * size_of(v.dtype));
+    const double value = element_at(v, i);
     if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
   }
   return largest;
@@ -125,8 +108,7 @@ class Comparison {
     for (std::size_t r = 0; r < rows_.size(); ++r)
       for (std::int64_t c = 0; c < width && !skipped_[r]; ++c) {
         const std::int64_t flat = (row_index(rows_[r]) * width) + c;
-        const double got = read_element(actual.dtype, static_cast<const std::byte*>(actual.data) +
-                                                          static_cast<std::size_t>(flat) * size_of(actual.dtype));
+        const double got = element_at(actual, flat);
         const double want = expected[r * static_cast<std::size_t>(width) + static_cast<std::size_t>(c)];
         const double excess = excess_of(got, want, tolerance.at(want));
         if (excess <= worst) continue;
@@ -163,8 +145,8 @@ bool uses_tf32(const AttentionCall& call) { return call.tf32 && call.device.kind
 Tolerance tolerance_of_o(const AttentionCall& call, const Outputs& expected) {
   const bool normalised = call.rule == Rule::softmax || call.rule == Rule::softmax_plus_one;
   double scale = largest_value(call.v) / (1 - call.dropout);
-  if (!normalised) scale = std::max(scale, largest_of(expected.at("o").values));
-  const double scores = normalised ? score_tolerance(largest_of(expected.at("lse").values)) : 0;
+  if (!normalised) scale = std::max(scale, largest_magnitude(expected.at("o").values));
+  const double scores = normalised ? score_tolerance(largest_magnitude(expected.at("lse").values)) : 0;
   return {(output_tolerance(call.q.dtype, call.o.dtype, uses_tf32(call)) + scores) * scale, 0};
 }
 

@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "cli/attention_flags.h"
 #include "cli/call_data.h"
 #include "cli/command.h"
 #include "cli/gpu_kernels.h"
+#include "cli/json.h"
 #include "cli/npy.h"
 #include "cli/output_file.h"
 #include "cli/peaks.h"
@@ -19,8 +19,6 @@
 
 namespace attile::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct RunFlags {
   AttentionFlags attention;
@@ -227,7 +225,7 @@ int run(const RunFlags& f) {
   const bool agrees = !report.check || report.check->agrees();
   if (agrees) report.written = outputs.write(data);
   if (f.json)
-    fmt::print("{}\n", report_json(report).dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(report_json(report)));
   else
     print_report(report);
   return agrees ? good : failed;

@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 
 #include "autotune/worker.h"
 #include "cli/call_data.h"
@@ -135,8 +134,7 @@ int tune_one(const TuneFlags& f, const KernelFlags& kernel, const DeviceFacts& f
   const TuneReport report = tune(c.tune.problem, c.tune.shape, facts, options_of(f, c.tune, progress));
   progress.end();
   if (f.json)
-    fmt::print("{}\n",
-               tune_json(c.tune, facts, report).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(tune_json(c.tune, facts, report)));
   else
     fmt::print("{}", tune_table(c.tune, facts, report, static_cast<std::size_t>(f.rows)));
   if (!report.unkept.empty()) fmt::print(stderr, "attile: the result is not kept: {}\n", report.unkept);
@@ -157,20 +155,10 @@ KernelFlags flags_of_line(const std::string& line, const KernelFlags& base) {
 }
 
 int tune_list(const TuneFlags& f, const DeviceFacts& facts) {
-  std::ifstream file(f.list);
-  if (!file) throw Error(ErrorKind::environment, f.list, "the list cannot be read");
-  std::size_t number = 0;
   int code = good;
-  for (std::string line; std::getline(file, line) && !interrupted;) {
-    ++number;
-    line = line.substr(0, line.find('#'));
-    if (words_of(line).empty()) continue;
-    try {
-      code = std::max(code, tune_one(f, flags_of_line(line, f.kernel), facts));
-    } catch (const Error& e) {
-      throw Error(e.kind(), fmt::format("{}:{}", f.list, number), e.what());
-    }
-  }
+  for_each_line(f.list, [&](const std::string& line) {
+    if (!interrupted) code = std::max(code, tune_one(f, flags_of_line(line, f.kernel), facts));
+  });
   return code;
 }
 

@@ -1,12 +1,12 @@
 // What `attile tune` shows: progress, the table of candidates, the page of a report, the results that are kept.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "autotune/tuner.h"
 #include "cli/command.h"
+#include "cli/json.h"
 #include "cli/kernel_flags.h"
 
 namespace attile::cli {
@@ -33,7 +33,7 @@ class ProgressLine {
 };
 
 std::string tune_table(const TuneCase& c, const DeviceFacts& facts, const TuneReport& report, std::size_t most);
-nlohmann::ordered_json tune_json(const TuneCase& c, const DeviceFacts& facts, const TuneReport& report);
+Json tune_json(const TuneCase& c, const DeviceFacts& facts, const TuneReport& report);
 // The space, what was refused and why, and the model's first choices unit by unit.
 std::string explain_table(const TuneCase& c, const DeviceFacts& facts, const TuneReport& report, std::size_t most);
 // A page that needs nothing beside it.

@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "autotune/exchange.h"
+#include "cli/json.h"
 #include "cli/output_file.h"
 #include "cli/tune.h"
 #include "cli/work.h"
@@ -13,8 +14,6 @@
 
 namespace attile::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string date_text(std::int64_t seconds) {
   const auto when = static_cast<std::time_t>(seconds);
@@ -67,7 +66,7 @@ int show_results(const StoreFlags& flags) {
   for (const TuneResult& r : results) json["results"].push_back(result_json(r, facts.machine));
   json["faults"] = faults;
   if (flags.json) {
-    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(json));
     return good;
   }
   fmt::print("file    {}\ndevice  {}; {}\n", store.path(), facts.machine.text(), facts.machine.versions());

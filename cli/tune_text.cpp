@@ -3,13 +3,12 @@
 
 #include <algorithm>
 
+#include "cli/json.h"
 #include "cli/tune.h"
 #include "cli/work.h"
 
 namespace attile::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string share_text(double part, double whole) {
   return whole > 0 ? fmt::format("{:+.1f}%", 100 * (part / whole - 1)) : "";

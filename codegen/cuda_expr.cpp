@@ -193,16 +193,19 @@ std::string ExprText::exponential(const Expr& argument) {
   return fmt::format("exp_({})", emit_real(argument));
 }
 
-// x·y ± z and z ± x·y in one operation. The compiler is told to leave the others alone: what it would fuse depends on the
-// code around, and a row must have the same bits in every body of a loop.
+// x·y ± z and z ± x·y in one operation. The compiler is told to fuse nothing (--fmad=false): what it would fuse depends
+// on the code around, and a row must have the same bits in every body of a loop.
 std::string ExprText::multiply_add(const Node& sum) {
-  const auto is_product = [&](const Expr& e) { return e->op == Op::mul && e->kind == Kind::real && uses_[e.get()] <= 1; };
+  const auto is_product = [&](const Expr& e) {
+    return e->op == Op::mul && e->kind == Kind::real && uses_[e.get()] <= 1;
+  };
   const Expr &x = sum.args[0], &y = sum.args[1];
   const bool first = is_product(x);
   if (!first && !is_product(y)) return "";
   const Expr &product = first ? x : y, &other = first ? y : x;
   const char *of_product = sum.op == Op::sub && !first ? "-" : "", *of_other = sum.op == Op::sub && first ? "-" : "";
-  return fmt::format("fmaf({}{}, {}, {}{})", of_product, emit_real(product->args[0]), emit_real(product->args[1]), of_other, emit_real(other));
+  return fmt::format("fmaf({}{}, {}, {}{})", of_product, emit_real(product->args[0]), emit_real(product->args[1]),
+                     of_other, emit_real(other));
 }
 
 std::string ExprText::binary(const Node& n) {

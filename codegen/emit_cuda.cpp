@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "codegen/cuda_tiles.h"
 #include "codegen/walk.h"
@@ -286,13 +285,14 @@ class Emitter {
     form_->begin_positions();
     // What took a look at a tensor is known for the task as a whole.
     const Truth seen = tiles_.scans() ? Truth{"true", tiles_.seen_whole()} : intervals_.truth(op.predicate, form_->panel_region());
-    mixed_ = negated(seen.certain);
-    if (mixed_ != "true" && mixed_ != "false") mixed_ = form_->expr().named(mixed_);
+    mixed_text_ = negated(seen.certain);
+    mixed_ = mixed_text_ == "true" ? Mixed::yes : mixed_text_ == "false" ? Mixed::no : Mixed::asked;
+    if (mixed_ == Mixed::asked) mixed_text_ = form_->expr().named(mixed_text_);
     const bool may_be_hidden = seen.possible != "true";
     if (may_be_hidden) out_.line("if ($possible) {", {{"possible", seen.possible}});
     form_->enter();
     const ir::Block& body = op.guarded.empty() ? op.masked : op.guarded;
-    if (guards_ && mixed_ != "true" && mixed_ != "false") {
+    if (guards_ && mixed_ == Mixed::asked) {
       two_bodies(body);
     } else {
       one_body(body);
@@ -315,11 +315,11 @@ class Emitter {
       one_body(body);
       form_->leave();
     };
-    out_.line("if (!guarded.yes && !$mixed) {", {{"mixed", std::exchange(mixed_, "false")}});
-    guards_ = false;
+    out_.line("if (!guarded.yes && !$mixed) {", {{"mixed", mixed_text_}});
+    guards_ = false, mixed_ = Mixed::no;
     inside();
     out_.line("} else {");
-    guards_ = true, mixed_ = "true";
+    guards_ = true, mixed_ = Mixed::yes;
     inside();
     out_.line("}");
   }
@@ -334,11 +334,12 @@ class Emitter {
       if (const auto* sweep = std::get_if<ir::Sweep>(&s.node)) {
         masked_body(sweep->body);
       } else if (const auto* mask = std::get_if<ir::Mask>(&s.node)) {
-        const std::string when = !mask->implied || by_position ? mixed_ : guards_ ? "constexpr (guarded.yes)" : "false";
-        if (when == "false") continue;
-        if (when != "true") out_.line(when.starts_with("constexpr") ? "if $when {" : "if ($when) {", {{"when", when}});
+        const bool guards_alone = mask->implied && !by_position;
+        if (guards_alone ? !guards_ : mixed_ == Mixed::no) continue;
+        if (guards_alone) out_.line("if constexpr (guarded.yes) {");
+        else if (mixed_ == Mixed::asked) out_.line("if ($mixed) {", {{"mixed", mixed_text_}});
         form_->mask(*mask);
-        if (when != "true") out_.line("}");
+        if (guards_alone || mixed_ == Mixed::asked) out_.line("}");
       } else if (const auto* sum = std::get_if<ir::SumMma>(&s.node); sum && !by_position) {
         late_copies();
         ir::SumMma plain = *sum;
@@ -360,6 +361,9 @@ class Emitter {
     }
   }
 
+  // Has the tile at hand hidden positions? Known while emitting, or asked by the kernel.
+  enum class Mixed : std::uint8_t { no, yes, asked };
+
   const ir::Role role_;
   Frame frame_;
   CodeWriter& out_;
@@ -368,7 +372,8 @@ class Emitter {
   TileSequence tiles_;
   std::vector<ir::Prefetch> copies_;  // of one iteration
   bool filling_ = false, guards_ = false, owes_copies_ = false;
-  std::string mixed_;
+  Mixed mixed_ = Mixed::no;
+  std::string mixed_text_;  // what is asked
 };
 
 }  // namespace

@@ -162,19 +162,6 @@ void check_hidden_body(Findings& f) {
   });
 }
 
-bool elementwise_on_stream(const Kernel& kernel, const Stmt& s) {
-  const auto stream = [&](Value v) { return kernel[v].axis == Axis::stream; };
-  return std::visit(overloaded{
-                        [&](const Map& op) { return stream(op.dst); },
-                        [&](const Mask& op) { return stream(op.tile); },
-                        [&](const RowReduce& op) { return stream(op.src); },
-                        [&](const Insert& op) { return stream(op.src); },
-                        [&](const Store& op) { return stream(op.src); },
-                        [](const auto&) { return false; },
-                    },
-                    s.node);
-}
-
 // A reduced row value is complete only after the sweep.
 void check_sweep(Findings& f, const Sweep& sweep) {
   std::set<int> reduced;

@@ -33,6 +33,19 @@ void walk(Block& body, const std::function<void(Stmt&)>& visit) {
   }
 }
 
+bool elementwise_on_stream(const Kernel& kernel, const Stmt& s) {
+  const auto stream = [&](Value v) { return kernel[v].axis == Axis::stream; };
+  return std::visit(overloaded{
+                        [&](const Map& op) { return stream(op.dst); },
+                        [&](const Mask& op) { return stream(op.tile); },
+                        [&](const RowReduce& op) { return stream(op.src); },
+                        [&](const Insert& op) { return stream(op.src); },
+                        [&](const Store& op) { return stream(op.src); },
+                        [](const auto&) { return false; },
+                    },
+                    s.node);
+}
+
 void remove_everywhere(Block& body, const std::function<bool(const Stmt&)>& condition) {
   std::erase_if(body, condition);
   for (Stmt& s : body)

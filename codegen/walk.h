@@ -15,6 +15,9 @@ std::vector<const Block*> blocks_of(const Stmt& s);
 void walk(const Block& body, const std::function<void(const Stmt&)>& visit);
 void walk(Block& body, const std::function<void(Stmt&)>& visit);
 
+// Element by element on a tile of the stream: what a Sweep holds.
+bool elementwise_on_stream(const Kernel& kernel, const Stmt& s);
+
 // Removes the statements for which `condition` holds, at every depth.
 void remove_everywhere(Block& body, const std::function<bool(const Stmt&)>& condition);
 

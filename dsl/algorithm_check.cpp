@@ -4,21 +4,15 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_set>
 
 #include "dsl/error.h"
+#include "dsl/expr_walk.h"
 #include "dsl/law.h"
 
 namespace attile {
 inline namespace v1 {
 
 namespace {
-
-void visit_nodes(const Expr& e, std::unordered_set<const Node*>& seen, const std::function<void(const Node&)>& visit) {
-  if (e.empty() || !seen.insert(e.get()).second) return;
-  for (const Expr& arg : e->args) visit_nodes(arg, seen, visit);
-  visit(*e);
-}
 
 std::string dim_list(const Dims& dims) {
   std::string text;
@@ -145,11 +139,6 @@ std::vector<Expr> all_expressions(const Algorithm& a) {
   for (const RescaleRule& r : a.rules) all.push_back(r.factor);
   for (const OutputDecl& o : a.outputs) all.push_back(o.value);
   return all;
-}
-
-void for_each_node(const std::vector<Expr>& roots, const std::function<void(const Node&)>& visit) {
-  std::unordered_set<const Node*> seen;
-  for (const Expr& e : roots) visit_nodes(e, seen, visit);
 }
 
 void collect_arguments(Algorithm& a) {

@@ -2,7 +2,6 @@
 // Every function throws Error(argument) in the user's terms. Internal to dsl/.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,9 +19,6 @@ bool contracts_stream(const Algorithm& a, const Expr& e);
 
 // All expressions of the algorithm in a fixed order: updates, visible, factor, outputs.
 std::vector<Expr> all_expressions(const Algorithm& a);
-
-// Calls `visit` once for each node of the expressions, operands before the node.
-void for_each_node(const std::vector<Expr>& roots, const std::function<void(const Node&)>& visit);
 
 // Fills inputs and scalars from the expressions, in order of first use, then kv_lens or cu_seqlens_*.
 void collect_arguments(Algorithm& a);

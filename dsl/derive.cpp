@@ -6,6 +6,7 @@
 
 #include "dsl/algorithm_check.h"
 #include "dsl/error.h"
+#include "dsl/expr_walk.h"
 
 namespace attile {
 inline namespace v1 {

@@ -315,5 +315,12 @@ std::map<std::string, EvaluatedOutput> evaluate(const Algorithm& a, const Evalua
   return Evaluation(a, in).run();
 }
 
+double largest_magnitude(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double value : values)
+    if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
+  return largest;
+}
+
 }  // namespace v1
 }  // namespace attile

@@ -38,6 +38,8 @@ struct EvaluatedOutput {
   std::vector<std::int64_t> shape;
   std::vector<double> values;
 };
+// Of the finite values; 0 where there is none.
+ATTILE_API double largest_magnitude(const std::vector<double>& values);
 
 // Sums run in order of position, in double; integers are exact up to 2^53. Takes B·H·Nq·Nk·(D + Dv) steps.
 // Throws Error(argument) for a missing tensor or scalar and for shapes that do not agree.

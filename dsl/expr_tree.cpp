@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "dsl/expr.h"
+#include "dsl/expr_walk.h"
 
 namespace attile {
 inline namespace v1 {
@@ -59,7 +59,18 @@ bool reads(const Expr& e, const std::string& name, std::unordered_set<const Node
   return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& arg) { return reads(arg, name, seen); });
 }
 
+void visit_nodes(const Expr& e, std::unordered_set<const Node*>& seen, const std::function<void(const Node&)>& visit) {
+  if (e.empty() || !seen.insert(e.get()).second) return;
+  for (const Expr& arg : e->args) visit_nodes(arg, seen, visit);
+  visit(*e);
+}
+
 }  // namespace
+
+void for_each_node(const std::vector<Expr>& roots, const std::function<void(const Node&)>& visit) {
+  std::unordered_set<const Node*> seen;
+  for (const Expr& e : roots) visit_nodes(e, seen, visit);
+}
 
 bool same(const Expr& a, const Expr& b) {
   Pairs known;

@@ -10,6 +10,7 @@
 #include "dsl/derive.h"
 #include "dsl/error.h"
 #include "dsl/expr_ops.h"
+#include "dsl/expr_walk.h"
 
 namespace attile {
 inline namespace v1 {

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -13,37 +12,19 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <system_error>
+
+#include "runtime/signal_blocked.h"
 
 namespace attile {
 inline namespace v1 {
 namespace {
 
-// Writing beyond RLIMIT_FSIZE kills the process unless SIGXFSZ is held back for the time of the write.
-class FileSizeSignalBlocked {
- public:
-  FileSizeSignalBlocked() {
-    sigemptyset(&signal_);
-    sigaddset(&signal_, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
-  }
-  ~FileSizeSignalBlocked() {
-    if (!sigismember(&before_, SIGXFSZ)) {
-      timespec now{0, 0};
-      while (sigtimedwait(&signal_, nullptr, &now) > 0) {
-      }
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  sigset_t signal_, before_;
-};
-
 int write_all(int fd, std::string_view content) {
-  FileSizeSignalBlocked blocked;
+  const SignalBlocked blocked(SIGXFSZ);  // which writing beyond RLIMIT_FSIZE raises
   while (!content.empty()) {
     ssize_t count = ::write(fd, content.data(), std::min<std::size_t>(content.size(), 1 << 30));
     if (count < 0 && errno == EINTR) continue;
@@ -87,6 +68,13 @@ int write_file(int folder, const std::string& name, std::string_view content) {
   if (!fd) return errno;
   if (int error = write_all(fd.get(), content)) return error;
   return fd.reset();
+}
+
+int write_temporary(std::string_view ending, std::string_view content, std::string& path) {
+  const char* folder = std::getenv("TMPDIR");
+  path = fmt::format("{}/attile-XXXXXX{}", folder && *folder ? folder : "/tmp", ending);
+  const Fd file(::mkostemps(path.data(), static_cast<int>(ending.size()), O_CLOEXEC));
+  return file ? write_all(file.get(), content) : errno;
 }
 
 int make_folders(const std::string& path) {

@@ -39,6 +39,8 @@ class Fd {
 ATTILE_API int read_file(int folder, const std::string& name, std::size_t limit, std::string& content);
 // Creates the file (EEXIST when it is there), mode 0600; a failed write leaves a partial file.
 ATTILE_API int write_file(int folder, const std::string& name, std::string_view content);
+// A fresh file in TMPDIR, or else in /tmp, whose name ends in `ending`; `path` tells it.
+ATTILE_API int write_temporary(std::string_view ending, std::string_view content, std::string& path);
 // With parents; new folders are private (0700).
 ATTILE_API int make_folders(const std::string& path);
 ATTILE_API int remove_tree(const std::string& path);

@@ -6,26 +6,16 @@
 #include <unistd.h>
 
 #include <climits>
-#include <cstdlib>
 
 #include "dsl/error.h"
 #include "runtime/options.h"
+#include "runtime/shared_library.h"
 
 namespace attile {
 inline namespace v1 {
 namespace {
 
 constexpr const char* file_name = "libattile_llvm.so";
-
-std::string folder_of(const std::string& path) {
-  auto slash = path.rfind('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
-
-std::string resolved(const std::string& path) {
-  char buffer[PATH_MAX];
-  return realpath(path.c_str(), buffer) ? std::string(buffer) : path;
-}
 
 // The file this code lies in: libattile.so, a Python extension or the program itself when linked statically.
 std::string own_file() {
@@ -37,12 +27,6 @@ std::string own_file() {
   char buffer[PATH_MAX];
   ssize_t length = readlink("/proc/self/exe", buffer, sizeof buffer);
   return length > 0 ? std::string(buffer, static_cast<std::size_t>(length)) : std::string(info.dli_fname);
-}
-
-template <typename F>
-bool bind(void* library, const char* name, F& function) {
-  function = reinterpret_cast<F>(dlsym(library, name));
-  return function != nullptr;
 }
 
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy) {

@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <charconv>
 #include <chrono>
-#include <cstdlib>
 
 #include "dsl/error.h"
 #include "runtime/cubin.h"
+#include "runtime/files.h"
 #include "runtime/nvrtc.h"
 #include "runtime/options.h"
 
@@ -20,8 +19,8 @@ namespace {
 constexpr const char* where = "compile for CUDA";
 constexpr const char* our_fault = "this is a fault of Attile; please report it with the text above";
 
-// Every compile has these, after --gpu-architecture. Functions without an execution space are the device's; products and
-// sums are fused where the text says so.
+// Every compile has these, after --gpu-architecture. Functions without an execution space are the device's; products
+// and sums are fused where the text says so.
 constexpr const char* fixed_flags[] = {"--std=c++17", "-default-device", "--fmad=false", "--ptxas-options=-v"};
 
 class Program {
@@ -78,17 +77,6 @@ class Program {
   Nvrtc::Program program_ = nullptr;
 };
 
-// The path of a fresh file with the text, or empty where nothing can be written.
-std::string dump(const std::string& text) {
-  const char* folder = std::getenv("TMPDIR");
-  std::string path = fmt::format("{}/attile-XXXXXX.cu", folder && *folder ? folder : "/tmp");
-  int file = mkstemps(path.data(), 3);
-  if (file < 0) return {};
-  bool whole = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  close(file);
-  return whole ? path : std::string();
-}
-
 // For a shell, whatever letters the text has.
 std::string quoted(const std::string& text) {
   std::string result = "'";
@@ -105,8 +93,8 @@ struct Request {
 };
 
 std::string reproduction(const Request& r) {
-  std::string path = dump(r.text);
-  if (path.empty()) return {};
+  std::string path;
+  if (write_temporary(".cu", r.text, path) != 0) return {};
   std::string command = fmt::format("attile doctor --compile {} --arch {}", quoted(path), r.asked);
   for (const std::string& flag : r.options.extra_flags) command += fmt::format(" --nvrtc-flag={}", quoted(flag));
   return "; to reproduce: " + command;

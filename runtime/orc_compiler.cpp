@@ -1,12 +1,11 @@
 #include "runtime/orc_compiler.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "dsl/error.h"
+#include "runtime/files.h"
 #include "runtime/llvm_module.h"
 
 namespace attile {
@@ -28,24 +27,12 @@ class Buffer {
   const LlvmModule& module_;
 };
 
-// The path of a fresh file with the text, or empty where nothing can be written.
-std::string dump(std::string_view ir) {
-  const char* folder = std::getenv("TMPDIR");
-  std::string path = fmt::format("{}/attile-XXXXXX.ll", folder && *folder ? folder : "/tmp");
-  int file = mkstemps(path.data(), 3);
-  if (file < 0) return {};
-  bool whole = write(file, ir.data(), ir.size()) == static_cast<ssize_t>(ir.size());
-  close(file);
-  return whole ? path : std::string();
-}
-
 [[noreturn]] void refuse(std::string_view ir, const HostCpu& cpu, int status, std::string_view message) {
   if (status == attile_llvm_no_memory) throw Error(ErrorKind::resource, "compile for the CPU", "out of memory", "");
   std::string version = llvm_module().version();
   std::string major = version.substr(0, version.find('.'));
-  std::string path = dump(ir);
-  std::string remedy = "this is a fault of Attile; please report it with the text above";
-  if (!path.empty())
+  std::string path, remedy = "this is a fault of Attile; please report it with the text above";
+  if (write_temporary(".ll", ir, path) == 0)
     remedy += fmt::format("; to reproduce: llc-{} -O3 -mcpu={} -mattr='{}' '{}'", major, cpu.cpu, cpu.features, path);
   throw Error(ErrorKind::internal, "compile for the CPU", fmt::format("LLVM {} refused the text: {}", version, message),
               remedy);

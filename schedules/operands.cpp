@@ -1,23 +1,15 @@
 #include "schedules/operands.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <set>
 
 #include "dsl/derive.h"
 #include "dsl/error.h"
+#include "dsl/expr_walk.h"
 
 namespace attile {
 inline namespace v1 {
 namespace {
-
-// Each node once, though trees share branches; operands before the node.
-void visit_nodes(const Expr& e, std::set<const Node*>& seen, const std::function<void(const Node&)>& visit) {
-  if (e.empty() || !seen.insert(e.get()).second) return;
-  for (const Expr& arg : e->args) visit_nodes(arg, seen, visit);
-  visit(*e);
-}
 
 const Dim* feature_of(const Algorithm& a, const Dims& dims) {
   for (const Dim& d : dims)
@@ -30,30 +22,30 @@ bool has(const Dims& dims, const Dim& d) { return std::find(dims.begin(), dims.e
 }  // namespace
 
 std::vector<Operand> product_operands(const Algorithm& a) {
+  std::vector<Expr> roots;
+  for (const StateDecl& s : a.states) roots.push_back(s.update);
+  for (const OutputDecl& o : a.outputs)
+    if (o.per_position) roots.push_back(o.value);
   std::vector<Operand> out;
-  std::set<const Node*> seen;
-  const auto visit = [&](const Node& n) {
+  for_each_node(roots, [&](const Node& n) {
     const Dim* feature = n.op == Op::element ? feature_of(a, n.dims) : nullptr;
     const auto known = [&](const Operand& o) { return o.tensor == n.name; };
     if (!feature || std::any_of(out.begin(), out.end(), known)) return;
     const bool streamed = has(n.dims, a.streamed);
     out.push_back({n.name, *feature, streamed, streamed && has(n.dims, a.parallel)});
-  };
-  for (const StateDecl& s : a.states) visit_nodes(s.update, seen, visit);
-  for (const OutputDecl& o : a.outputs)
-    if (o.per_position) visit_nodes(o.value, seen, visit);
+  });
   return out;
 }
 
 Dims compiled_dims(const Algorithm& a) {
+  std::vector<Expr> roots;
+  for (const StateDecl& s : a.states) roots.push_back(s.update);
+  for (const OutputDecl& o : a.outputs) roots.push_back(o.value);
   std::map<std::string, Dim> found;
-  std::set<const Node*> seen;
-  const auto visit = [&](const Node& n) {
+  for_each_node(roots, [&](const Node& n) {
     for (const Dim& d : n.dims)
       if (feature_of(a, {d})) found.emplace(d.name, d);
-  };
-  for (const StateDecl& s : a.states) visit_nodes(s.update, seen, visit);
-  for (const OutputDecl& o : a.outputs) visit_nodes(o.value, seen, visit);
+  });
   Dims out;
   for (const auto& [name, dim] : found) out.push_back(dim);
   return out;
@@ -61,8 +53,7 @@ Dims compiled_dims(const Algorithm& a) {
 
 Dims gathered_dims(const Algorithm& a, const Expr& e) {
   Dims out;
-  std::set<const Node*> seen;
-  visit_nodes(e, seen, [&](const Node& n) {
+  for_each_node({e}, [&](const Node& n) {
     const Dim* feature = n.op == Op::dot && n.dim == slot ? feature_of(a, n.dims) : nullptr;
     if (feature) out.push_back(*feature);
   });
@@ -71,8 +62,7 @@ Dims gathered_dims(const Algorithm& a, const Expr& e) {
 
 bool depends_on_tensor(const Expr& e, const std::string& tensor) {
   bool found = false;
-  std::set<const Node*> seen;
-  visit_nodes(e, seen, [&](const Node& n) { found = found || (n.op == Op::element && n.name == tensor); });
+  for_each_node({e}, [&](const Node& n) { found = found || (n.op == Op::element && n.name == tensor); });
   return found;
 }
 

@@ -5,25 +5,12 @@
 namespace attile::ir {
 namespace {
 
-bool on_stream_tile(const Kernel& kernel, const Stmt& s) {
-  const auto stream = [&](Value v) { return kernel[v].axis == Axis::stream; };
-  return std::visit(overloaded{
-                        [&](const Map& m) { return stream(m.dst); },
-                        [&](const Mask& m) { return stream(m.tile); },
-                        [&](const RowReduce& r) { return stream(r.src); },
-                        [&](const Insert& i) { return stream(i.src); },
-                        [&](const Store& st) { return stream(st.src); },
-                        [](const auto&) { return false; },
-                    },
-                    s.node);
-}
-
 Block fused(Block body, const Kernel& kernel) {
   Block out;
   bool open = false;
   for (Stmt& s : body) {
     for (Block* inner : blocks_of(s)) *inner = fused(std::move(*inner), kernel);
-    const bool joins = on_stream_tile(kernel, s);
+    const bool joins = elementwise_on_stream(kernel, s);
     if (joins && !open) out.push_back({Sweep{}});
     open = joins;
     if (joins)

@@ -21,5 +21,6 @@ def __getattr__(name):
     raise AttributeError(f"module 'attile' has no attribute '{name}'")
 
 
-__all__ = ["attention", "captured", "dsl", "get_building", "get_threads", "get_tuning", "set_building", "set_threads", "set_tuning", "trace",
-           "warm_up", "Error", "ArgumentError", "ArgumentTypeError", "TracingError", "UnsupportedError", "ResourceError", "InternalError"]
+__all__ = ["attention", "captured", "dsl", "get_building", "get_threads", "get_tuning", "set_building", "set_threads",
+           "set_tuning", "trace", "warm_up", "Error", "ArgumentError", "ArgumentTypeError", "TracingError",
+           "UnsupportedError", "ResourceError", "InternalError"]

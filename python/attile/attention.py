@@ -1,4 +1,4 @@
-"""attention(): ready attention, with a score and a mask of one's own where they are given; warm_up(): its kernels, ahead."""
+"""attention(): ready attention, with a score and a mask of one's own where given; warm_up(): its kernels, ahead."""
 from . import _attile
 from .errors import Error
 from .tracing import Traced, traced
@@ -36,12 +36,12 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
     out           where the result is written; also of another float type than q
     schedule      a file, the name of a shipped schedule, or YAML text; default: the best known
     tf32          on a GPU, products of float32 arrays may round to TF32
-    tuning        "never": the shipped schedules; "cached": what tuning found; "now": an unknown problem is tuned at its first
-                  call, which takes many seconds. None: of the process, set_tuning(). Without effect beside a schedule, a
-                  score_mod or a mask_mod
-    building      "on_demand": a kernel that is not there is built, and the call waits; "never": an EnvironmentError at once;
-                  "background": another kernel of the problem serves while it is built, an EnvironmentError where there is
-                  none. None: of the process, set_building()
+    tuning        "never": the shipped schedules; "cached": what tuning found; "now": an unknown problem is tuned at its
+                  first call, which takes many seconds. None: of the process, set_tuning(). Without effect beside a
+                  schedule, a score_mod or a mask_mod
+    building      "on_demand": a kernel that is not there is built, and the call waits; "never": an EnvironmentError at
+                  once; "background": another kernel of the problem serves while it is built, an EnvironmentError where
+                  there is none. None: of the process, set_building()
     score_mod     f(score, b, h, q_idx, kv_idx) -> score and mask_mod f(b, h, q_idx, kv_idx) -> condition, as in
                   FlexAttention; traced once, after the ready modifiers. See attile.tracing. Or score_mod=trace(...)
 
@@ -66,8 +66,8 @@ def _mods(score_mod, mask_mod):
 def warm_up(calls, tuning="cached"):
     """Builds the kernels of these calls of attention(), whatever `building` says; later calls like them build nothing.
 
-    calls         a list of dicts, each the arguments of a call by name: [dict(q=q, k=k, v=v, causal=True), ...]. Arrays are
-                  only looked at (where something is tuned, read); lengths count by powers of two
+    calls         a list of dicts, each the arguments of a call by name: [dict(q=q, k=k, v=v, causal=True), ...]. Arrays
+                  are only looked at (where something is tuned, read); lengths count by powers of two
     tuning        as of attention(), for all of them; "now" tunes what is not known
 
     Raises the first error, after all other calls were tried.

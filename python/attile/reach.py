@@ -1,4 +1,4 @@
-"""What a function can reach through its names: what decides its trace (reach.cpp makes a key of it), and the arrays in it."""
+"""What a function can reach through its names: what decides its trace (reach.cpp makes a key of it), and its arrays."""
 import functools
 import types
 
@@ -12,8 +12,10 @@ _KINDS = ("array", "captured", "partial", "scalar", "other")
 def kind_of(value):
     """The place in _KINDS of values of this one's type."""
     kind = type(value)
-    return _KINDS.index("captured" if kind is Captured else "array" if is_array(value) else "partial" if kind is functools.partial
-                        else "scalar" if _is_safe(kind.__module__) and hasattr(value, "item") else "other")
+    return _KINDS.index("captured" if kind is Captured else
+                        "array" if is_array(value) else
+                        "partial" if kind is functools.partial else
+                        "scalar" if _is_safe(kind.__module__) and hasattr(value, "item") else "other")
 
 
 def is_library_name(module):
@@ -22,7 +24,7 @@ def is_library_name(module):
 
 
 def is_constant(value):
-    """A library's own function, module, type or type of elements: none whose attributes or contents may change under it."""
+    """A library's own function, module, type or type of elements: nothing whose attributes or contents may change."""
     if isinstance(value, types.ModuleType):
         return _is_safe(value.__name__)
     if isinstance(value, type):
@@ -32,7 +34,8 @@ def is_constant(value):
     kind = type(value)
     if not _is_safe(kind.__module__) or kind.__module__ == "functools":
         return False
-    return kind.__module__.startswith(("attile", "nanobind")) or hasattr(value, "__name__") or kind.__name__.lower().endswith(("dtype", "device"))
+    return (kind.__module__.startswith(("attile", "nanobind")) or hasattr(value, "__name__") or
+            kind.__name__.lower().endswith(("dtype", "device")))
 
 
 def _is_safe(module):

@@ -23,7 +23,9 @@ from .reach import with_captures
 _SCORE_DIMS = [_attile.batch, _attile.head, _attile.query, _attile.key]
 _INDICES = tuple(_attile.index(dim) for dim in _SCORE_DIMS)
 _MOST_TRACES = 256
-_traces = {}  # by what the functions reach: the Mods, the names of captured arrays with their places among those reached, what keeps addresses valid
+# By what the functions reach: the Mods, the names of captured arrays with their places among those reached, and what
+# keeps addresses valid.
+_traces = {}
 
 
 def _defined(function):

@@ -282,3 +282,10 @@ TEST_CASE("standard attention in three steps equals the one-pass algorithm") {
   const auto o = evaluate(standard.output, arguments.inputs).at("o").values;
   CHECK(test::worst_difference(o, p.o) < 1e-6);  // s and p went through float32
 }
+
+TEST_CASE("the largest magnitude is that of a finite value") {
+  CHECK(largest_magnitude({}) == 0);
+  CHECK(largest_magnitude({1, -3, 2}) == 3);
+  CHECK(largest_magnitude({not_a_number, infinite, 0.5, -infinite}) == 0.5);
+  CHECK(largest_magnitude({not_a_number, -infinite}) == 0);
+}
