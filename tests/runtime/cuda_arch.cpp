@@ -50,5 +50,5 @@ TEST_CASE("a chip older than NVRTC knows and a text that is none are refused") {
 TEST_CASE("flags of a compile are in one table") {
   const auto flags = cuda_flags("sm_90a");
   CHECK(flags ==
-        std::vector<std::string>{"--gpu-architecture=sm_90a", "--std=c++17", "-default-device", "--ptxas-options=-v"});
+        std::vector<std::string>{"--gpu-architecture=sm_90a", "--std=c++17", "-default-device", "--fmad=false", "--ptxas-options=-v"});
 }
