@@ -13,7 +13,7 @@ namespace {
 // One dispatch for the whole list: a name for each argument costs more than the call itself.
 AttentionArguments arguments_of(const nb::args& args) {
   constexpr std::size_t count = sizeof(AttentionArguments) / sizeof(nb::handle);
-  if (args.size() != count) throw nb::type_error("_attile.attention() takes every argument by position");
+  if (args.size() != count) throw nb::type_error("the arguments of attention() are given by position, all of them");
   AttentionArguments arguments;
   auto* slots = reinterpret_cast<nb::handle*>(&arguments);
   for (std::size_t i = 0; i < count; ++i) slots[i] = PyTuple_GetItem(args.ptr(), static_cast<Py_ssize_t>(i));

@@ -2,6 +2,7 @@
 // equal keys have equal traces. Numbers and code go in by value and identity, arrays by what they are like, not what
 // they hold.
 #include <unordered_map>
+#include <utility>
 
 #include "array.h"
 #include "module.h"
@@ -14,6 +15,23 @@ struct Opaque {};
 
 // In the order of _KINDS in reach.py.
 enum class Form : std::uint8_t { array, captured, partial, scalar, other };
+
+// Answers by object, which lives as long as its answer; all are forgotten when they are many.
+template <typename Answer>
+class Known {
+ public:
+  const Answer* find(nb::handle of) const {
+    const auto it = answers_.find(of.ptr());
+    return it == answers_.end() ? nullptr : &it->second.second;
+  }
+  Answer add(nb::handle of, Answer answer) {
+    if (answers_.size() >= 4096) std::exchange(answers_, {});
+    return answers_.insert_or_assign(of.ptr(), std::pair(nb::borrow(of), std::move(answer))).first->second.second;
+  }
+
+ private:
+  std::unordered_map<PyObject*, std::pair<nb::object, Answer>> answers_;
+};
 
 class Reach {
  public:
@@ -58,43 +76,32 @@ class Reach {
     return reinterpret_cast<PyTypeObject*>(type->ptr());
   }
   static Form form_of(nb::handle value) {
-    static auto* known = new std::unordered_map<PyTypeObject*, Form>();  // types, kept alive
-    PyTypeObject* type = Py_TYPE(value.ptr());
-    if (const auto it = known->find(type); it != known->end()) return it->second;
-    const auto form = static_cast<Form>(nb::cast<int>(reach().attr("kind_of")(value)));
-    nb::borrow(reinterpret_cast<PyObject*>(type)).release();
-    return known->emplace(type, form).first->second;
+    static auto* known = new Known<Form>();
+    const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())));
+    if (const Form* form = known->find(type)) return *form;
+    return known->add(type, static_cast<Form>(nb::cast<int>(reach().attr("kind_of")(value))));
   }
 
   static bool is_constant(nb::handle value) {
-    static auto* known = new std::unordered_map<PyObject*, bool>();  // kept alive
-    if (const auto it = known->find(value.ptr()); it != known->end()) return it->second;
+    static auto* known = new Known<bool>();
+    if (known->find(value)) return true;
     const bool constant = nb::cast<bool>(reach().attr("is_constant")(value));
-    if (constant && known->size() < 4096) known->emplace(nb::borrow(value).release().ptr(), constant);
-    return constant;
+    return constant && known->add(value, true);
   }
 
   // The names that code and the functions in it read.
   static nb::object names_of(nb::handle code) {
-    static auto* known = new std::unordered_map<PyObject*, PyObject*>();  // both kept alive
-    if (const auto it = known->find(code.ptr()); it != known->end()) return nb::borrow(it->second);
-    if (known->size() >= 4096) {
-      for (const auto& [first, second] : *known) nb::handle(first).dec_ref(), nb::handle(second).dec_ref();
-      known->clear();
-    }
-    const nb::object names = reach().attr("names_of")(code);
-    known->emplace(nb::borrow(code).release().ptr(), nb::object(names).release().ptr());
-    return names;
+    static auto* known = new Known<nb::object>();
+    if (const nb::object* names = known->find(code)) return *names;
+    return known->add(code, reach().attr("names_of")(code));
   }
 
   static bool is_of_a_library(nb::handle function) {
     static const Name module("__module__");
-    static auto* known = new std::unordered_map<PyObject*, bool>();  // names of modules, kept alive
+    static auto* known = new Known<bool>();  // by the names of modules
     const nb::object name = module.of(function);
-    if (const auto it = known->find(name.ptr()); it != known->end()) return it->second;
-    const bool found = nb::cast<bool>(reach().attr("is_library_name")(name));
-    if (known->size() < 4096) known->emplace(nb::object(name).release().ptr(), found);
-    return found;
+    if (const bool* found = known->find(name)) return *found;
+    return known->add(name, nb::cast<bool>(reach().attr("is_library_name")(name)));
   }
 
   void add_text(nb::handle value) {
