@@ -9,8 +9,6 @@ namespace attile {
 inline namespace v1 {
 namespace {
 
-// Candidates proven and timed together: as many as the device proves at a time, from here to most_step.
-constexpr std::size_t least_step = 6;
 // The share of the budget after which none are begun.
 constexpr double search_share = 0.75;
 // Rounds of candidates without a better leader after which the search ends: of further ones by rank, where no neighbour
@@ -28,7 +26,7 @@ class Search {
         device_(device),
         options_(options),
         start_(device.now()),
-        step_(std::clamp(device.width(), least_step, most_step)),
+        step_(step_of(device.width())),
         known_(space.candidates.size()) {
     result_.tried = options.known;
     for (const Candidate& c : space.candidates) result_.tried.seen.insert(hash_of(c.point));

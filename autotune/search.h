@@ -3,6 +3,7 @@
 // measurements give equal decisions: what lies within noise is resolved by a fixed order.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <optional>
@@ -65,8 +66,8 @@ ATTILE_API SearchResult search(const Space& space, TuneDevice& device, const Sea
 
 // Differences up to this are noise for the choice of a winner, and at most this much of a spread is believed.
 inline constexpr double least_noise = 0.01, most_noise = 0.03;
-// The most candidates that are proven and timed together.
-inline constexpr std::size_t most_step = 16;
+// Candidates that are proven and timed together on a device that proves `width` at a time.
+constexpr std::size_t step_of(std::size_t width) { return std::clamp<std::size_t>(width, 6, 16); }
 // A spread of the probes above this is other work on the device, or a clock that changes.
 inline constexpr double probe_noise = 0.08;
 

@@ -95,7 +95,7 @@ class Tuning {
       local.emplace(problem_, *reference, facts_);
       device = &*local;
     }
-    search_options.first = std::max(search_options.first, std::min(device->width(), most_step));
+    search_options.first = std::max(search_options.first, step_of(device->width()));
     report_.found = search(report_.space, *device, search_options);
     correlate();
     if (report_.found.winner)
