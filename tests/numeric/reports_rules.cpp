@@ -123,7 +123,9 @@ TEST_CASE("ALiBi keeps float32 slopes at long distances", "[C20]") {
     call.fill("q", [](std::int64_t) { return 0; });
     call.put("alibi_slopes", DType::float32, {1, 1}, {1.0 / 256});
     call.put("mask", DType::boolean, {1, 1, 1, keys}, {0}).set("mask", 0, 1);
-    for (const Schedule& s : call.tilings()) CHECK(std::fabs(call.output("lse", s)[0] + 15.625) < 2e-6);  // two roundings
+    // 16-bit operands on a GPU: the exponent is one fused operation, and the reference's own is not quite 0.
+    const double allowed = test_device().kind == Device::Kind::cuda && type != DType::float32 ? 2e-6 : 0;
+    for (const Schedule& s : call.tilings()) CHECK(std::fabs(call.output("lse", s)[0] + 15.625) <= allowed);
   }
 }
 
