@@ -1,4 +1,5 @@
-// Whether this thread may build kernels, or only take those that are there. Internal to runtime.
+// Whether this thread may build kernels, or only take those that are there. Not part of the interface; the Python module,
+// which has kernels of its own, asks too.
 #pragma once
 
 #include <string>
