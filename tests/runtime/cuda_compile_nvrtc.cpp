@@ -183,7 +183,7 @@ TEST_CASE("a chip NVRTC does not know gets PTX and a warning", "[C55]") {
 TEST_CASE("the text for cache keys names compiler and flags") {
   NEEDS_NVRTC;
   CHECK(cuda_compiler_text({.extra_flags = {"--ftz=true"}}) ==
-        fmt::format("NVRTC {} --std=c++17 -default-device --ptxas-options=-v --ftz=true", nvrtc().version()));
+        fmt::format("NVRTC {} --std=c++17 -default-device --fmad=false --ptxas-options=-v --ftz=true", nvrtc().version()));
 }
 
 TEST_CASE("many threads compile at once", "[C60]") {
