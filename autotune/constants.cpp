@@ -42,6 +42,17 @@ void overlay(Constants& base, const Constants& other) {
   if (!other.effects.empty()) base.effects = other.effects, base.fitted = other.fitted;
 }
 
+// What overlay() on `base` makes `c` again. The effects are of one fit: all or none.
+Constants difference(const Constants& c, const Constants& base) {
+  Constants own;
+  for (const auto& [name, value] : c.values)
+    if (const auto found = base.values.find(name); found == base.values.end() || found->second != value)
+      own.values[name] = value;
+  if (c.form != base.form) own.form = c.form;
+  if (c.effects != base.effects) own.effects = c.effects, own.fitted = c.fitted;
+  return own;
+}
+
 // "name value;name value": what a child that measures a GPU says.
 std::string cuda_limits_line(const DeviceFacts& facts) {
   const int device = facts.device.index;
@@ -120,7 +131,8 @@ Constants parse_constants(std::string_view text, const std::string& file) {
 }
 
 std::string to_yaml(const Constants& c) {
-  std::string out = (c.form.empty() ? "" : fmt::format("form: {}\n", c.form)) + "values:\n";
+  std::string out = (c.form.empty() ? "" : fmt::format("form: {}\n", c.form)) + "values:";
+  out += c.values.empty() ? " {}\n" : "\n";
   for (const auto& [name, value] : c.values) out += fmt::format("  {}: {}\n", name, value);
   if (c.effects.empty()) return out;
   out += "effects:\n";
@@ -169,8 +181,9 @@ std::string keep_constants(const Constants& c, const DeviceFacts& facts, const s
   const std::string path = path_of(facts, folder), beside = path + "." + unique_suffix();
   int error = make_folders(folder);
   if (!error)
-    error =
-        write_file(AT_FDCWD, beside, "# Measured by attile doctor --measure or the first attile tune.\n" + to_yaml(c));
+    error = write_file(AT_FDCWD, beside,
+                       "# Measured by attile doctor --measure or the first attile tune; the others are the shipped "
+                       "ones.\n" + to_yaml(difference(c, shipped_constants(facts.target))));
   if (!error && ::rename(beside.c_str(), path.c_str()) != 0) error = errno;
   if (!error) return "";
   ::unlink(beside.c_str());

@@ -40,6 +40,7 @@ ATTILE_API Constants measured_constants(const DeviceFacts& facts);
 
 // Those kept for the device in a result folder, if any, else measured and kept. `faults` gets why a file was not used.
 ATTILE_API Constants device_constants(const DeviceFacts& facts, const std::string& folder);
+// Keeps those that are not the shipped ones, which a later version may change. Returns why they could not be kept.
 ATTILE_API std::string keep_constants(const Constants& c, const DeviceFacts& facts, const std::string& folder);
 
 // A candidate that was timed: what the model says without effects, and what it took.

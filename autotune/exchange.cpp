@@ -48,11 +48,24 @@ bool covers(const ScheduleMatch& a, const ScheduleMatch& b) {
          a.head_dim_from <= b.head_dim_from && b.head_dim_to <= a.head_dim_to;
 }
 
-KnownSchedule known_of(const TuneResult& r, const Machine& machine) {
+// The winner, and how much faster it is than the one measured: a file serves every length and batch, so that it leaves
+// the number of parts to the call where that was tried.
+std::pair<Point, double> general_winner(const TuneResult& r, const TriedList& tried) {
+  Schedule open = schedule_of(r.winner);
+  if (open.splits == 1 && field(r.match, "rows") != "few") return {r.winner, 1};
+  open.splits = 0;
+  const auto own = tried.outcomes.find(to_string(r.winner)), other = tried.outcomes.find(to_string(point_of(open)));
+  if (own == tried.outcomes.end() || other == tried.outcomes.end() || other->second.seconds <= 0) return {r.winner, 1};
+  return {point_of(open), own->second.seconds / other->second.seconds};
+}
+
+KnownSchedule known_of(const TuneResult& r, const ResultStore& store) {
+  const Machine& machine = store.machine();
+  const auto [winner, speed] = general_winner(r, store.tried(r.bucket));
   KnownSchedule k;
   k.match = schedule_match(r.match);
-  k.schedule = schedule_of(r.winner);
-  k.gflops = r.gflops;
+  k.schedule = schedule_of(winner);
+  k.gflops = r.gflops * speed;
   k.name = fmt::format("tuned, to {} {} {} rows{}{}", k.match.head_dim_to, field(r.match, "dtype"),
                        field(r.match, "rows"), *k.match.masked ? ", masked" : "", *k.match.grouped ? ", group" : "");
   const CallShape& s = r.shape;
@@ -85,7 +98,9 @@ Point match_of(const Algorithm& a, const Problem& p) {
           {"grouped", p.group > 1 ? "true" : "false"}};
 }
 
-ScheduleFile exported(std::span<const TuneResult> results, const Machine& machine, const ScheduleFile& shipped) {
+ScheduleFile exported(const ResultStore& store, const ScheduleFile& shipped) {
+  const Machine& machine = store.machine();
+  const std::vector<TuneResult> results = store.all();
   // By what a file can tell apart, the head dim last, so that the results of one kind stand by growing head dim.
   std::map<std::pair<std::string, std::int64_t>, const TuneResult*> kept;
   for (const TuneResult& r : results) {
@@ -101,7 +116,7 @@ ScheduleFile exported(std::span<const TuneResult> results, const Machine& machin
   std::int64_t below = 0;
   for (const auto& [key, r] : kept) {
     if (key.first != kind) kind = key.first, below = 0;
-    file.best.push_back(known_of(*r, machine));
+    file.best.push_back(known_of(*r, store));
     file.best.back().match.head_dim_from = below + 1;
     below = key.second;
   }

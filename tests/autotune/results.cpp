@@ -239,21 +239,25 @@ TEST_CASE("a store is bounded, the oldest results go first, and a look-up in a f
 TEST_CASE(
     "what is exported is a schedule file that imports, with a head dim for each result and the work as its measure") {
   const ScratchPlace place;
-  std::vector<TuneResult> results{result_at(10), result_at(12), result_at(11)};
-  results[1].winner = {{"tile_rows", "64"}, {"lanes", "fragments"}};  // most work
-  results.push_back(result_at(10));
-  results.back().match[1].second = "128";
-  results.push_back(result_at(10));
-  results.back().versions = "attile 0.0.1";
-  const Target target = target_from_name("sm_90");
-  const ScheduleFile file = exported(results, machine(), schedule_file(target));
-  REQUIRE(file.best.size() == schedule_file(target).best.size() + 2);
+  ResultStore store(place.str(), machine());
+  const auto put = [&](const TuneResult& r, const TriedList& tried = {}) { REQUIRE(store.put(r, tried).empty()); };
+  put(result_at(10)), put(result_at(11));
+  TuneResult most_work = result_at(12), wider = result_at(10), old = result_at(9);
+  most_work.winner = {{"tile_rows", "64"}, {"lanes", "fragments"}};
+  put(most_work);
+  wider.bucket.problem = "D128 Dv128 group 1 q:float32", wider.match[1].second = "128";
+  put(wider);
+  old.versions = "attile 0.0.1";
+  put(old);
+  const ScheduleFile shipped = schedule_file(target_from_name("sm_90"));
+  const ScheduleFile file = exported(store, shipped);
+  REQUIRE(file.best.size() == shipped.best.size() + 2);
   CHECK(file.best[0].match.head_dim_to == 64);
   CHECK(file.best[0].schedule.tile_rows == 64);
   CHECK(file.best[1].match.head_dim_from == 65);
   CHECK(file.best[1].match.head_dim_to == 128);
   CHECK(parse_schedule_file(to_yaml(file), "exported") == file);
-  CHECK(exported(results, machine(), file) == file);  // once more changes nothing
+  CHECK(exported(store, file) == file);  // once more changes nothing
   write_text(place / "exported.yaml", to_yaml(file));
   CHECK(import_file((place / "exported.yaml").string(), place.str(), machine()) == file.best.size());
   const std::optional<ScheduleFile> back = imported(place.str(), machine());
@@ -262,4 +266,29 @@ TEST_CASE(
   Machine other = machine();
   other.target = "sm_80";
   CHECK_THROWS_AS(import_file((place / "exported.yaml").string(), place.str(), other), Error);
+}
+
+TEST_CASE("an exported schedule leaves the number of parts to the call where that was tried") {
+  const ScratchPlace place;
+  ResultStore store(place.str(), machine());
+  TuneResult decode = result_at(2);
+  decode.match[2].second = "few";
+  decode.winner = {{"tile_rows", "16"}, {"lanes", "fragments"}, {"splits", "4"}};
+  const Point open{{"tile_rows", "16"}, {"lanes", "fragments"}, {"splits", "0"}};
+  const auto exported_with = [&](const std::vector<std::pair<Point, Outcome>>& outcomes) {
+    TriedList tried;
+    for (const auto& [point, outcome] : outcomes) tried.outcomes[to_string(point)] = outcome;
+    REQUIRE(store.put(decode, tried).empty());
+    return exported(store, schedule_file(target_from_name("sm_90"))).best.front();
+  };
+  KnownSchedule k = exported_with({{decode.winner, {1e-3, ""}}, {open, {1.25e-3, ""}}});
+  CHECK(k.schedule == schedule_of(open));
+  CHECK(k.gflops == Approx(0.8 * decode.gflops));  // what that schedule reached
+  k = exported_with({{decode.winner, {1e-3, ""}}, {open, {0, "crashed"}}});
+  CHECK(k.schedule == schedule_of(decode.winner));
+  CHECK(k.gflops == decode.gflops);
+  decode.winner.pop_back();  // one part
+  CHECK(exported_with({{decode.winner, {1e-3, ""}}, {open, {1e-3, ""}}}).schedule == schedule_of(open));
+  decode.match[2].second = "many";
+  CHECK(exported_with({{decode.winner, {1e-3, ""}}, {open, {1e-3, ""}}}).schedule == schedule_of(decode.winner));
 }

@@ -56,7 +56,7 @@ TEST_CASE("a second tune of a known problem times nothing, another process's res
   const Named n("sm_90");
   TuneOptions options;
   options.folder = place.str();
-  write_text(place / (n.facts.machine.file_name() + ".model.yaml"), to_yaml(shipped_constants(n.facts.target)));
+  REQUIRE(keep_constants(shipped_constants(n.facts.target), n.facts, place.str()).empty());  // so that none is measured
   CHECK(run_in_child([&] { expect(Run(n, options).report.found.timed > 4, "timed"); }) == 0);
   const Run second(n, options);
   CHECK(second.report.known);
@@ -72,12 +72,31 @@ TEST_CASE("a second tune of a known problem times nothing, another process's res
   CHECK(Run(n, again).report.found.timed > 4);
 }
 
+TEST_CASE("only constants that are not the shipped ones are kept, so that later shipped ones count") {
+  const ScratchPlace place;
+  const Named n("sm_90");
+  const Constants shipped = shipped_constants(n.facts.target);
+  Constants c = shipped;
+  c.values["read_gbs"] = 4321.5;
+  REQUIRE(keep_constants(c, n.facts, place.str()).empty());
+  const Constants kept = parse_constants(read_text(place / (n.facts.machine.file_name() + ".model.yaml")), "kept");
+  CHECK(kept.values == std::map<std::string, double>{{"read_gbs", 4321.5}});
+  CHECK(kept.effects.empty());
+  CHECK(device_constants(n.facts, place.str()).values == c.values);
+  c.effects = {{"rows stages: 1", 1.25}};
+  REQUIRE(keep_constants(c, n.facts, place.str()).empty());
+  CHECK(device_constants(n.facts, place.str()).effects == c.effects);
+  REQUIRE(keep_constants(shipped, n.facts, place.str()).empty());
+  CHECK(device_constants(n.facts, place.str()).values == shipped.values);
+  CHECK(device_constants(n.facts, place.str()).effects == shipped.effects);
+}
+
 TEST_CASE("the hidden preference of a device is found though the model does not know it") {
   const ScratchPlace place;
   const Named n("sm_90");
   TuneOptions options;
   options.folder = place.str();
-  write_text(place / (n.facts.machine.file_name() + ".model.yaml"), to_yaml(shipped_constants(n.facts.target)));
+  REQUIRE(keep_constants(shipped_constants(n.facts.target), n.facts, place.str()).empty());  // so that none is measured
   const Run run(n, options);
   REQUIRE(run.report.result);
   CHECK(*value_of(run.report.result->winner, "late_copies") == "true");
@@ -90,7 +109,7 @@ TEST_CASE("a result under noise is marked and measured again later, not at once"
   const Named n("sm_90");
   TuneOptions options;
   options.folder = place.str();
-  write_text(place / (n.facts.machine.file_name() + ".model.yaml"), to_yaml(shipped_constants(n.facts.target)));
+  REQUIRE(keep_constants(shipped_constants(n.facts.target), n.facts, place.str()).empty());  // so that none is measured
   Run(n, options);
   ResultStore store(place.str(), n.facts.machine);
   const Bucket bucket = bucket_of(n.problem.algorithm, n.problem.problem, n.shape, n.facts.machine.units);
@@ -159,7 +178,7 @@ TEST_CASE("candidates that all fail are an error that lists their needs", "[C63]
 TEST_CASE("who waits for its turn finds the result of who was first", "[C64]") {
   const ScratchPlace place;
   const Named n("sm_90");
-  write_text(place / (n.facts.machine.file_name() + ".model.yaml"), to_yaml(shipped_constants(n.facts.target)));
+  REQUIRE(keep_constants(shipped_constants(n.facts.target), n.facts, place.str()).empty());  // so that none is measured
   TuneOptions options;
   options.folder = place.str();
   SharedValue<std::atomic<int>> timed;
@@ -178,7 +197,7 @@ TEST_CASE("who waits for its turn finds the result of who was first", "[C64]") {
 TEST_CASE("a process that is killed in the middle of tuning leaves what it knew, and the next one goes on", "[C64]") {
   const ScratchPlace place;
   const Named n("sm_90");
-  write_text(place / (n.facts.machine.file_name() + ".model.yaml"), to_yaml(shipped_constants(n.facts.target)));
+  REQUIRE(keep_constants(shipped_constants(n.facts.target), n.facts, place.str()).empty());  // so that none is measured
   TuneOptions options;
   options.folder = place.str();
   const Constants c = shipped_constants(n.facts.target);
