@@ -25,6 +25,14 @@ Val load_raw(Function& f, DType type, const Val& row, std::int64_t col, std::int
                 {at, i32(bytes), {mask + ">", vector_of(lanes, "i1")}, {"zeroinitializer", vec}});
 }
 
+// Columns [col, col + lanes) of a bf16 row, the even ones and the odd ones.
+std::array<Val, 2> load_halves(Function& f, const Val& row, std::int64_t col, int lanes) {
+  const Val words = f.load(vector_of(lanes / 2, "i32"), f.byte_offset(row, col * 2), 2);
+  const auto floats = [&](const Val& bits) { return f.cast("bitcast", bits, vector_of(lanes / 2, "float")); };
+  return {floats(f.binary("shl", words, splat_constant(i32(16), lanes / 2))),
+          floats(f.binary("and", words, splat_constant(i32(-65536), lanes / 2)))};
+}
+
 Val dot_pairs(Function& f, const Val& sum, const Val& a, const Val& b) {
   const int lanes = 2 * lanes_of(sum.type);
   const std::string pairs = vector_of(lanes, "bfloat");
@@ -61,7 +69,8 @@ std::string signature(const std::string& name, const char* parameters) {
   return fmt::format("internal void @{}({}, ptr %ahead, i64 %ahead_stride) noinline", name, parameters);
 }
 std::string name_of(const char* what, const StreamProduct& p) {
-  return fmt::format("{}_{}{}_rows{}_cols{}_ahead_{}x{}", what, short_name(p.type), p.shape.pairs ? "_pairs" : "", p.rows, p.cols,
+  const char* form = p.shape.pairs ? "_pairs" : p.shape.halves ? "_halves" : "";
+  return fmt::format("{}_{}{}_rows{}_cols{}_ahead_{}x{}", what, short_name(p.type), form, p.rows, p.cols,
                      short_name(p.ahead_type), p.ahead_cols);
 }
 
@@ -81,10 +90,20 @@ class Score {
     f_.set(ahead, arg("%ahead", "ptr"));
     f_.loop(i64(0), n, stream_chunk, [&](Val first) {
       const Val count = f_.min(f_.sub(n, first), i64(stream_chunk));
-      f_.loop(i64(0), count, 1, [&](Val j) {
-        fetch_ahead(f_, p_, advanced(ahead, arg("%ahead_stride", "i64")));
-        f_.store(folded(sums_of(advanced(next, arg("%stride", "i64"))), p_.shape.width / 2), waiting(j), p_.shape.width * 4);
-      });
+      const auto sum_up = [&](const Val& j, int keys) {
+        std::vector<Val> rows;
+        for (int key = 0; key < keys; ++key) {
+          fetch_ahead(f_, p_, advanced(ahead, arg("%ahead_stride", "i64")));
+          rows.push_back(advanced(next, arg("%stride", "i64")));
+        }
+        const std::vector<std::vector<Val>> sums = sums_of(rows);
+        for (int key = 0; key < keys; ++key)
+          f_.store(folded(sums[static_cast<std::size_t>(key)], p_.shape.width / 2), waiting(f_.add(j, i64(key))),
+                   p_.shape.width * 4);
+      };
+      const Val whole = f_.binary("and", count, i64(-keys_at_once));
+      f_.loop(i64(0), whole, keys_at_once, [&](Val j) { sum_up(j, keys_at_once); });
+      f_.loop(whole, count, 1, [&](Val j) { sum_up(j, 1); });
       f_.loop(i64(0), count, keys_, [&](Val j) {
         std::vector<Val> keys;
         for (int key = 0; key < keys_; ++key) keys.push_back(f_.load(zero().type, waiting(f_.add(j, i64(key))), p_.shape.width * 4));
@@ -109,37 +128,66 @@ class Score {
     return now;
   }
 
-  // The products of one vector of a key with every row, added to `sums`.
-  void add_vector(std::vector<Val>& sums, const Val& row, std::int64_t col, const std::function<Val(int)>& q) {
-    const Val raw = load_raw(f_, p_.type, row, col, p_.cols, lanes_);
-    const Val k = p_.shape.pairs ? raw : widened(f_, p_.type, raw);
-    for (int r = 0; r < p_.rows; ++r) {
-      Val& sum = sums[static_cast<std::size_t>(r)];
-      if (p_.shape.pairs) sum = dot_pairs(f_, sum.empty() ? zero() : sum, q(r), k);
-      else sum = sum.empty() ? f_.binary("fmul", q(r), k) : f_.fma(q(r), k, sum);
-    }
+  using Sums = std::vector<std::vector<Val>>;  // [key][row]
+  using LoadQ = std::function<Val(int row, int vector)>;
+
+  void add(Val& sum, const Val& q, const Val& k) {
+    if (p_.shape.pairs) sum = dot_pairs(f_, sum.empty() ? zero() : sum, q, k);
+    else sum = sum.empty() ? f_.binary("fmul", q, k) : f_.fma(q, k, sum);
   }
-  // Of one key: the lanes' sums for each row.
-  std::vector<Val> sums_of(const Val& row) {
+  // The products of some vectors of keys with every row, from column `col` on: `vectors` are of one load.
+  void add_vectors(Sums& sums, const std::vector<Val>& rows, std::int64_t col, int vectors, const LoadQ& q) {
+    std::vector<std::vector<Val>> k;
+    for (const Val& row : rows) {
+      if (vectors == 2) {
+        const auto [even, odd] = load_halves(f_, row, col, 2 * lanes_);
+        k.push_back({even, odd});
+      } else {
+        const Val raw = load_raw(f_, p_.type, row, col, p_.cols, lanes_);
+        k.push_back({p_.shape.pairs ? raw : widened(f_, p_.type, raw)});
+      }
+    }
+    for (int v = 0; v < vectors; ++v)
+      for (int r = 0; r < p_.rows; ++r) {
+        const Val of_row = q(r, v);
+        for (std::size_t key = 0; key < rows.size(); ++key)
+          add(sums[key][static_cast<std::size_t>(r)], of_row, k[key][static_cast<std::size_t>(v)]);
+      }
+  }
+  // Of keys at once: the lanes' sums for each row.
+  Sums sums_of(const std::vector<Val>& rows) {
     constexpr std::int64_t unrolled = 16;
-    std::vector<Val> sums(static_cast<std::size_t>(p_.rows));
+    Sums sums(rows.size(), std::vector<Val>(static_cast<std::size_t>(p_.rows)));
     const std::int64_t in_loop = vectors() <= unrolled ? 0 : p_.cols / (lanes_ * unrolled) * unrolled;
+    const int step = p_.shape.halves ? 2 : 1;
     if (in_loop > 0) {
       std::vector<Var> kept;
-      for (std::size_t r = 0; r < sums.size(); ++r) kept.push_back(f_.variable(zero().type)), f_.set(kept.back(), zero());
+      const auto each = [&](const std::function<void(Val& sum, const Var& place)>& body) {
+        std::size_t i = 0;
+        for (std::vector<Val>& of_key : sums)
+          for (Val& sum : of_key) body(sum, kept[i++]);
+      };
+      for (std::size_t i = 0; i < rows.size() * static_cast<std::size_t>(p_.rows); ++i)
+        kept.push_back(f_.variable(zero().type)), f_.set(kept.back(), zero());
       f_.loop(i64(0), i64(in_loop), unrolled, [&](Val first) {
-        for (std::size_t r = 0; r < sums.size(); ++r) sums[r] = f_.get(kept[r]);
-        const Val part = f_.gep("i8", row, f_.mul(first, i64(lanes_ * static_cast<std::int64_t>(size_of(p_.type)))));
-        for (std::int64_t v = 0; v < unrolled; ++v)
-          add_vector(sums, part, v * lanes_, [&](int r) { return load_q(r, f_.mul(f_.add(first, i64(v)), i64(p_.shape.width))); });
-        for (std::size_t r = 0; r < sums.size(); ++r) f_.set(kept[r], sums[r]);
+        each([&](Val& sum, const Var& place) { sum = f_.get(place); });
+        std::vector<Val> parts;
+        for (const Val& row : rows)
+          parts.push_back(f_.gep("i8", row, f_.mul(first, i64(lanes_ * static_cast<std::int64_t>(size_of(p_.type))))));
+        for (std::int64_t v = 0; v < unrolled; v += step)
+          add_vectors(sums, parts, v * lanes_, step,
+                      [&](int r, int half) { return load_q(r, f_.mul(f_.add(first, i64(v + half)), i64(p_.shape.width))); });
+        each([&](Val& sum, const Var& place) { f_.set(place, sum); });
       });
-      for (std::size_t r = 0; r < sums.size(); ++r) sums[r] = f_.get(kept[r]);
+      each([&](Val& sum, const Var& place) { sum = f_.get(place); });
     }
-    for (std::int64_t v = in_loop; v < vectors(); ++v)
-      add_vector(sums, row, v * lanes_, [&](int r) {
-        return q_.empty() ? load_q(r, i64(v * p_.shape.width)) : q_[static_cast<std::size_t>(r * vectors() + v)];
+    for (std::int64_t v = in_loop; v < vectors();) {
+      const int count = v * lanes_ < p_.shape.halved(p_.cols) ? 2 : 1;
+      add_vectors(sums, rows, v * lanes_, count, [&](int r, int half) {
+        return q_.empty() ? load_q(r, i64((v + half) * p_.shape.width)) : q_[static_cast<std::size_t>(r * vectors() + v + half)];
       });
+      v += count;
+    }
     return sums;
   }
   // Of rows: row r's sums end in lanes [r·keys, (r + 1)·keys). Of keys: key i of each row in lane i of those.
@@ -162,6 +210,7 @@ class Score {
 
   Function& f_;
   const StreamProduct& p_;
+  static constexpr int keys_at_once = 2;   // so that a vector of q is loaded once for two
   const int lanes_, keys_;   // elements of a vector of K; positions of a block
   std::vector<Val> q_;       // where the registers hold it: [row][vector]
 };
@@ -192,16 +241,31 @@ class Sum {
   Val o_at(int r, int e) {
     return f_.gep("float", arg("%o", "ptr"), i64(r * p_.shape.padded(p_.cols) + first_ + std::int64_t{e} * p_.shape.width));
   }
+  // Vectors from e on that are one load of V.
+  int together(int e) const {
+    return e + 1 < vectors_ && first_ + std::int64_t{e} * p_.shape.width < p_.shape.halved(p_.cols) ? 2 : 1;
+  }
+  void each_load(const std::function<void(int e, int count)>& body) {
+    for (int e = 0; e < vectors_; e += together(e)) body(e, together(e));
+  }
   void load_sums() {
+    for (int i = 0; i < p_.rows * vectors_; ++i) sums_.push_back(f_.variable(floats()));
     for (int r = 0; r < p_.rows; ++r)
-      for (int e = 0; e < vectors_; ++e) {
-        sums_.push_back(f_.variable(floats()));
-        f_.set(sums_.back(), f_.load(floats(), o_at(r, e), p_.shape.width * 4));
-      }
+      each_load([&](int e, int count) {
+        const auto load = [&](int at) { return f_.load(floats(), o_at(r, at), p_.shape.width * 4); };
+        if (count == 1) return f_.set(sum(r, e), load(e));
+        const auto [even, odd] = halves(f_, load(e), load(e + 1));
+        f_.set(sum(r, e), even), f_.set(sum(r, e + 1), odd);
+      });
   }
   void store_sums() {
     for (int r = 0; r < p_.rows; ++r)
-      for (int e = 0; e < vectors_; ++e) f_.store(f_.get(sum(r, e)), o_at(r, e), p_.shape.width * 4);
+      each_load([&](int e, int count) {
+        const auto store = [&](const Val& x, int at) { f_.store(x, o_at(r, at), p_.shape.width * 4); };
+        if (count == 1) return store(f_.get(sum(r, e)), e);
+        const auto [first, second] = whole(f_, f_.get(sum(r, e)), f_.get(sum(r, e + 1)));
+        store(first, e), store(second, e + 1);
+      });
   }
   const Var& sum(int r, int e) const { return sums_[static_cast<std::size_t>(r * vectors_ + e)]; }
 
@@ -223,13 +287,18 @@ class Sum {
 
   void one_position(const Val& j) {
     const Val row = next_row();
-    std::vector<Val> v;
-    for (int e = 0; e < vectors_; ++e)
-      v.push_back(widened(f_, p_.type, load_raw(f_, p_.type, row, first_ + std::int64_t{e} * p_.shape.width, p_.cols, p_.shape.width)));
-    for (int r = 0; r < p_.rows; ++r) {
-      const Val p = f_.splat(f_.load("float", weight_at(r, j), 4), p_.shape.width);
-      for (int e = 0; e < vectors_; ++e) f_.set(sum(r, e), f_.fma(p, v[static_cast<std::size_t>(e)], f_.get(sum(r, e))));
-    }
+    std::vector<Val> weights;
+    for (int r = 0; r < p_.rows; ++r) weights.push_back(f_.splat(f_.load("float", weight_at(r, j), 4), p_.shape.width));
+    const auto add = [&](int e, const Val& v) {
+      for (int r = 0; r < p_.rows; ++r)
+        f_.set(sum(r, e), f_.fma(weights[static_cast<std::size_t>(r)], v, f_.get(sum(r, e))));
+    };
+    each_load([&](int e, int count) {
+      const std::int64_t col = first_ + std::int64_t{e} * p_.shape.width;
+      if (count == 1) return add(e, widened(f_, p_.type, load_raw(f_, p_.type, row, col, p_.cols, p_.shape.width)));
+      const auto [even, odd] = load_halves(f_, row, col, 2 * p_.shape.width);
+      add(e, even), add(e + 1, odd);
+    });
   }
   void two_positions(const Val& j) {
     const Val a = next_row(), b = next_row();
@@ -270,21 +339,26 @@ class Sum {
   Var row_, ahead_;
 };
 
-// Vectors of columns per pass of a sum of `rows` rows, of `all`: passes of one size as far as possible.
+// Vectors of columns per pass of a sum of `rows` rows, of `all`: one pass if the sums leave a quarter of the registers,
+// else passes of one size as far as possible that leave half, for V and the weights.
 int sum_vectors(const StreamShape& shape, int rows, std::int64_t all) {
-  const std::int64_t most = std::max(1, shape.registers * 3 / 4 / rows);
-  const std::int64_t passes = (all + most - 1) / most;
-  return static_cast<int>((all + passes - 1) / passes);
+  if (rows * all <= shape.registers * 3 / 4) return static_cast<int>(all);
+  const std::int64_t most = std::max(1, shape.registers / 2 / rows);
+  const std::int64_t passes = (all + most - 1) / most, even = (all + passes - 1) / passes;
+  return static_cast<int>(shape.halves && even % 2 && even < all ? even + 1 : even);
 }
 
 }  // namespace
 
+static bool one_pass(const StreamShape& shape, int rows, std::int64_t vectors) {
+  return sum_vectors(shape, rows, vectors) >= vectors;
+}
 int StreamShape::sum_rows(std::int64_t cols) const {
   const std::int64_t vectors = padded(cols) / width;
-  return sum_vectors(*this, most_rows, vectors) >= vectors ? most_rows : most_rows / 2;
+  return one_pass(*this, most_rows / 2, vectors) && !one_pass(*this, most_rows, vectors) ? most_rows / 2 : most_rows;
 }
 bool StreamShape::sum_in_one_pass(std::int64_t cols) const {
-  return sum_vectors(*this, sum_rows(cols), padded(cols) / width) >= padded(cols) / width;
+  return one_pass(*this, sum_rows(cols), padded(cols) / width);
 }
 
 std::string stream_score_function(Module& m, const StreamProduct& p) {
@@ -351,6 +425,21 @@ std::string stream_not_finite_function(Module& m, const StreamShape& shape, DTyp
   f.statement(fmt::format("ret i1 {}", bad.name));
   f.finish_returned();
   return name;
+}
+
+std::array<Val, 2> halves(Function& f, const Val& first, const Val& second) {
+  std::vector<int> even, odd;
+  for (int i = 0; i < lanes_of(first.type); ++i) even.push_back(2 * i), odd.push_back(2 * i + 1);
+  return {f.shuffle(first, second, even), f.shuffle(first, second, odd)};
+}
+std::array<Val, 2> whole(Function& f, const Val& even, const Val& odd) {
+  const int width = lanes_of(even.type);
+  std::vector<int> first, second;
+  for (int i = 0; i < width; ++i) {
+    first.push_back(i / 2 + (i % 2) * width);
+    second.push_back(width / 2 + i / 2 + (i % 2) * width);
+  }
+  return {f.shuffle(even, odd, first), f.shuffle(even, odd, second)};
 }
 
 Val fold_lanes(Function& f, std::vector<Val> x, const Join& join) {

@@ -3,6 +3,8 @@
 // the present is worked on, since the stream is read faster than the chip foresees it.
 #pragma once
 
+#include <array>
+
 #include "codegen/llvm_tiles.h"
 
 namespace attile::llvm_text {
@@ -12,7 +14,10 @@ struct StreamShape {
   int width = 8;
   int registers = 16;     // vectors that a loop may hold
   bool pairs = false;     // both operands are bf16, multiplied by the dot of pairs
+  bool halves = false;    // the stream is bf16, of which 2·width columns are loaded at once: the even ones, then the odd ones
   std::int64_t padded(std::int64_t cols) const { return (cols + width - 1) / width * width; }
+  // Columns, from the first on, that lie in q's tile as halves do.
+  std::int64_t halved(std::int64_t cols) const { return halves ? cols / (2 * width) * (2 * width) : 0; }
   // Rows that one pass over the stream serves at most, and those of a sum: fewer where the sums of all columns
   // would not stay in registers. Later passes find the tile in cache.
   static constexpr int most_rows = 4;
@@ -34,7 +39,7 @@ struct StreamProduct {
 
 // void (ptr q, ptr k, i64 stride, i64 n, ptr s, ptr folded, ptr ahead, i64 ahead_stride): s[row·pitch + position] =
 // Σ_d q·k for n positions `stride` bytes apart; a row of q takes padded(cols) words, zero past its end, whatever its
-// type. `folded` is room for stream_chunk vectors. Up to a vector of positions is written; those past the end mean
+// type; its first halved(cols) columns are ordered by halves(). `folded` is room for stream_chunk vectors. Up to a vector of positions is written; those past the end mean
 // nothing.
 inline constexpr std::int64_t stream_chunk = 64;
 std::string stream_score_function(Module& m, const StreamProduct& product);
@@ -48,6 +53,10 @@ std::string guarded_stream_sum_function(Module& m, const StreamProduct& product)
 
 // i1 (ptr v, i64 stride, i64 n): does any of n rows of `cols` elements hold inf or NaN?
 std::string stream_not_finite_function(Module& m, const StreamShape& shape, DType type, std::int64_t cols);
+
+// Of 2·width neighbours the even ones, then the odd ones, as vectors of `width`; and back.
+std::array<Val, 2> halves(Function& f, const Val& first, const Val& second);
+std::array<Val, 2> whole(Function& f, const Val& even, const Val& odd);
 
 // `x.size()` vectors (a power of two ≤ width) folded by `join` (sum, max) into one: lane i·width/x.size() + any
 // holds the whole of vector i.

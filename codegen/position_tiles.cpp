@@ -29,6 +29,9 @@ PositionTiles::PositionTiles(Frame& frame)
     : LaneForm(frame), buffers_(ir::assign_stream_buffers(frame.kernel)), streamed_(streamed_tensors(frame.kernel)) {
   const Target& target = frame.context.target;
   shape_ = {target.vector_bytes / 4, target.vector_registers, frame.context.schedule.bf16_dot};
+  shape_.halves = !shape_.pairs && std::all_of(streamed_.begin(), streamed_.end(), [&](ir::Value v) {
+    return frame.dtype(frame.kernel[v].name) == DType::bfloat16;
+  });
   tile_rows_ = frame.context.schedule.tile_rows;
   pitch_ = shape_.padded(frame.context.schedule.tile_keys) + shape_.width;
   for (int i = 0; i < buffers_.count; ++i) stream_memory_.push_back(frame_.reserve(tile_rows_ * pitch_ * 4));
@@ -127,7 +130,7 @@ void PositionTiles::copy(const ir::Copy& op) {
     copy_row(from, element_address(op.dst, r, i64(0)), frame_.kernel[op.dst].cols, frame_.dtype(op.tensor));
   });
 }
-// bf16 as it is for a dot of pairs, else widened.
+// bf16 as it is for a dot of pairs, else widened, and in halves where the stream is read so.
 void PositionTiles::copy_row(const Val& from, const Val& to, std::int64_t cols, DType type) {
   const std::string raw = raw_type(type), kept = shape_.pairs ? "i16" : "float";
   const int lanes = shape_.width * (shape_.pairs ? 2 : 1);
@@ -136,7 +139,14 @@ void PositionTiles::copy_row(const Val& from, const Val& to, std::int64_t cols, 
     const Val at = f_.gep(raw, from, c);
     return shape_.pairs ? f_.load(vector_of(count, raw), at, 2) : load_widened(f_, type, at, count);
   };
-  f_.loop(i64(0), i64(whole), lanes, [&](Val c) { f_.store(element(c, lanes), f_.gep(kept, to, c), 4); });
+  const std::int64_t halved = shape_.halved(cols);
+  f_.loop(i64(0), i64(halved), 2 * lanes, [&](Val c) {
+    const Val second = f_.add(c, i64(lanes));
+    const auto [even, odd] = halves(f_, element(c, lanes), element(second, lanes));
+    f_.store(even, f_.gep(kept, to, c), 4);
+    f_.store(odd, f_.gep(kept, to, second), 4);
+  });
+  f_.loop(i64(halved), i64(whole), lanes, [&](Val c) { f_.store(element(c, lanes), f_.gep(kept, to, c), 4); });
   f_.loop(i64(whole), i64(cols), 1, [&](Val c) { f_.store(element(c, 1), f_.gep(kept, to, c), 2); });
   f_.loop(i64(cols), i64(padded), 1, [&](Val c) { f_.store({"zeroinitializer", kept}, f_.gep(kept, to, c), 2); });
 }
