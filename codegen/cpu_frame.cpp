@@ -167,11 +167,6 @@ Val FrameEnvironment::load_run(const std::string& tensor, const Val& rest, const
   return decoded(f_, type, f_.get(loaded));
 }
 
-static Values wide_indices(Function& f, const Values& x) {
-  Values out;
-  for (const Val& v : x) out.push_back(is_vector(v.type) ? f.cast("sext", v, vector_of(lanes_of(v.type), "i64")) : v);
-  return out;
-}
 Values FrameEnvironment::combined(Values a, Values b, const char* op) {
   expr_.match(a, b);
   Values out;
@@ -202,7 +197,7 @@ FrameEnvironment::ElementPlace FrameEnvironment::place_of(const Node& node, cons
   ElementPlace place;
   for (std::size_t i = 0; i < dims.size(); ++i) {
     if (packed && dims[i] == batch) continue;
-    Values index = wide_indices(f_, at[i]);
+    Values index = expr_.widened(at[i]);
     const bool own = node.args[i]->op == Op::index && node.args[i]->dim == dims[i];
     if (!own) index = clamped(index, frame_.visible_extent(node.name, static_cast<int>(i)), place.inside);
     if (packed && dims[i] == query) index = combined(index, {frame_.at.row_start}, "add");
@@ -233,8 +228,9 @@ Values FrameEnvironment::loaded(const std::string& tensor, const ElementPlace& p
 // Indices that are not a dim's own index may lie outside: those lanes read element 0 and then get `outside`.
 Values FrameEnvironment::element(const Node& node, const std::vector<Values>& at) {
   const ElementPlace place = place_of(node, at);
-  const Values read = loaded(node.name, place);
+  Values read = loaded(node.name, place);
   if (place.inside.empty()) return read;
+  if (node.kind == Kind::integer && !is_small(static_cast<std::int64_t>(node.value))) read = expr_.widened(read);
   const bool one_for_all = is_uniform(place.inside) && !is_uniform(read);
   const Values inside = one_for_all ? Values(read.size(), place.inside.front()) : place.inside;
   return expr_.select(inside, read, expr_.constant(node.value, read));

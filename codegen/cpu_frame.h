@@ -97,6 +97,7 @@ class FrameEnvironment : public Environment {
   Values scalar(const Node& node) override;
   Values element(const Node& node, const std::vector<Values>& at) override;
   Values random(const Values& seed, const Values& offset) override;
+  DType dtype(const std::string& tensor) const override { return frame_.dtype(tensor); }
   ExprEmitter& expr() { return expr_; }
 
  protected:

@@ -7,8 +7,7 @@ namespace attile::llvm_text {
 namespace {
 
 const Val yes{"true", "i1"}, no{"false", "i1"};
-// Wide enough for any index arithmetic, small enough not to overflow in it.
-const std::int64_t unbounded = std::int64_t{1} << 40;
+const Interval unknown{i64(INT64_MIN), i64(INT64_MAX)};
 
 // i64 (ptr base, i64 stride, i64 n) over elements of `type`: the least value in the low half, the greatest in the high
 // half. Where one has more than 32 bits, these are the least and the greatest of 32 bits.
@@ -101,7 +100,7 @@ Interval IntervalEmitter::compute_interval(const Expr& e) {
     case Op::element: return element_interval(*e);
     case Op::negate: {
       const Interval a = interval(e->args[0]);
-      return {f_.sub(i64(0), a.high), f_.sub(i64(0), a.low)};
+      return {difference(*e, i64(0), a.high), difference(*e, i64(0), a.low)};
     }
     case Op::add: case Op::sub: case Op::mul: case Op::min: case Op::max:
       return arithmetic(*e, interval(e->args[0]), interval(e->args[1]));
@@ -112,26 +111,34 @@ Interval IntervalEmitter::compute_interval(const Expr& e) {
     case Op::floor_div: {
       if (!is_uniform_here(e->args[1])) break;
       const Interval a = interval(e->args[0]);
-      const Val divisor = expr_.emit(e->args[1]).front();
-      const auto divide = [&](const Val& x) {
-        const Val quotient = f_.binary("sdiv", x, divisor), remainder = f_.binary("srem", x, divisor);
-        return f_.select(f_.compare("icmp slt", remainder, i64(0)), f_.sub(quotient, i64(1)), quotient);
-      };
-      return {divide(a.low), divide(a.high)};
+      const Values divisor = expr_.emit(e->args[1]);
+      return {expr_.divide(*e, {a.low}, divisor).front(), expr_.divide(*e, {a.high}, divisor).front()};
     }
     default: break;
   }
-  return {i64(-unbounded), i64(unbounded)};
+  return unknown;
+}
+
+// Indices and lengths cannot overflow; what has more bits ends at the last number.
+Val IntervalEmitter::sum(const Node& n, const Val& a, const Val& b) {
+  return is_wide(n) ? f_.call("i64", "llvm.sadd.sat.i64", {a, b}) : f_.add(a, b);
+}
+Val IntervalEmitter::difference(const Node& n, const Val& a, const Val& b) {
+  return is_wide(n) ? f_.call("i64", "llvm.ssub.sat.i64", {a, b}) : f_.sub(a, b);
+}
+Val IntervalEmitter::product(const Node& n, const Val& a, const Val& b) {
+  return is_wide(n) ? f_.call("i64", "llvm.smul.fix.sat.i64", {a, b, i32(0)}) : f_.mul(a, b);
 }
 
 Interval IntervalEmitter::arithmetic(const Node& n, const Interval& a, const Interval& b) {
   switch (n.op) {
-    case Op::add: return {f_.add(a.low, b.low), f_.add(a.high, b.high)};
-    case Op::sub: return {f_.sub(a.low, b.high), f_.sub(a.high, b.low)};
+    case Op::add: return {sum(n, a.low, b.low), sum(n, a.high, b.high)};
+    case Op::sub: return {difference(n, a.low, b.high), difference(n, a.high, b.low)};
     case Op::min: return {low_of(a.low, b.low), low_of(a.high, b.high)};
     case Op::max: return {high_of(a.low, b.low), high_of(a.high, b.high)};
     default: {
-      const Val ll = f_.mul(a.low, b.low), lh = f_.mul(a.low, b.high), hl = f_.mul(a.high, b.low), hh = f_.mul(a.high, b.high);
+      const Val ll = product(n, a.low, b.low), lh = product(n, a.low, b.high), hl = product(n, a.high, b.low),
+                hh = product(n, a.high, b.high);
       return {low_of(low_of(ll, lh), low_of(hl, hh)), high_of(high_of(ll, lh), high_of(hl, hh))};
     }
   }
@@ -148,7 +155,6 @@ Interval IntervalEmitter::index_interval(const Dim& dim) {
 
 // A tensor of integers read at one varying index: the extremes over the range of that index.
 Interval IntervalEmitter::element_interval(const Node& n) {
-  const Interval unknown{i64(-unbounded), i64(unbounded)};
   const DType type = frame_.dtype(n.name);
   if (n.kind != Kind::integer || (type != DType::int32 && type != DType::int64)) return unknown;
   int varying = -1;

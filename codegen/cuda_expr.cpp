@@ -59,8 +59,7 @@ std::string constant_text(double value, Kind kind) {
   if (kind == Kind::boolean) return value != 0 ? "true" : "false";
   if (kind == Kind::integer) {
     const auto whole = static_cast<std::int64_t>(value);
-    const bool narrow = whole >= -(std::int64_t{1} << 30) && whole <= (std::int64_t{1} << 30);
-    const std::string digits = fmt::format("{}{}", whole, narrow ? "" : "ll");
+    const std::string digits = fmt::format("{}{}", whole, is_small(whole) ? "" : "ll");
     return whole < 0 ? "(" + digits + ")" : digits;
   }
   const auto single = static_cast<float>(value);
@@ -96,13 +95,8 @@ std::string ExprText::real(const Expr& e) {
   return emit_real(e);
 }
 
-bool ExprText::is_wide(const Expr& e) const {
-  if (e->kind != Kind::integer) return false;
-  if (e->op == Op::constant) return constant_text(e->value, Kind::integer).find("ll") != std::string::npos;
-  if (e->args.empty() || e->op == Op::element || e->op == Op::random) return environment_.is_wide(*e);
-  for (const Expr& arg : e->args)
-    if (is_wide(arg)) return true;
-  return false;
+bool ExprText::is_wide(const Node& n) const {
+  return attile::is_wide(n, [&](const std::string& tensor) { return environment_.dtype(tensor); });
 }
 
 std::string ExprText::emit(const Expr& e) {
@@ -216,9 +210,10 @@ std::string ExprText::binary(const Node& n) {
     if (std::string sum = multiply_add(n); !sum.empty()) return sum;
   std::string a = integers ? emit(x) : emit_real(x), b = integers ? emit(y) : emit_real(y);
   if (n.op == Op::div && environment_.varies(x) && !environment_.varies(y)) return fmt::format("({} * {})", a, named(fmt::format("inverse({})", b)));  // by name: an asm in one branch is a branch
+  if (n.op == Op::mul && is_wide(n) && !is_wide(*x) && !is_wide(*y)) a = fmt::format("static_cast<i64>({})", a);
   if (const char* known = symbol(n.op)) return fmt::format("({} {} {})", a, known, b);
   if (integers) {
-    const char* type = is_wide(x) || is_wide(y) ? "i64" : "i32";
+    const char* type = is_wide(n) ? "i64" : "i32";
     a = fmt::format("static_cast<{}>({})", type, a), b = fmt::format("static_cast<{}>({})", type, b);
   }
   switch (n.op) {

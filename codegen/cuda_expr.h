@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/integer_width.h"
 #include "codegen/cuda_writer.h"
 #include "dsl/expr.h"
 
@@ -24,8 +25,7 @@ class Environment {
   virtual std::string element(const Node& node, const std::vector<std::string>& at) = 0;
   virtual std::string random(const std::string& seed, const std::string& offset) = 0;
   virtual std::string reduce_sum(const Node& node) = 0;
-  // Is the element an int64 one, or the like, whose text is i64?
-  virtual bool is_wide(const Node& leaf) const = 0;
+  virtual DType dtype(const std::string& tensor) const = 0;
   // The index of the stream as `first` (the same for all elements of a thread, per tile) + `offset` (known to the compiler).
   struct Counted {
     Dim dim;
@@ -48,7 +48,8 @@ class ExprText {
   std::string text(const Expr& e);
   // The same as float, whatever its kind.
   std::string real(const Expr& e);
-  bool is_wide(const Expr& e) const;
+  // Is the text of an integer i64?
+  bool is_wide(const Node& n) const;
   // A name for `text`, which is emitted at this point.
   std::string named(const std::string& text);
 

@@ -193,11 +193,6 @@ std::string FrameEnvironment::random(const std::string& seed, const std::string&
                      offset, stream, index(query), index(key), seed);
 }
 
-bool FrameEnvironment::is_wide(const Node& leaf) const {
-  if (leaf.op == Op::element) return frame_.dtype(leaf.name) == DType::int64;
-  return leaf.op == Op::scalar || leaf.op == Op::random;
-}
-
 // Weights that are rounded to 16 bits do not show the difference.
 bool FrameEnvironment::coarse() const {
   const Problem& p = frame_.context.problem;

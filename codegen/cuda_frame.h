@@ -82,7 +82,7 @@ class FrameEnvironment : public Environment {
   std::string scalar(const Node& node) override;
   std::string element(const Node& node, const std::vector<std::string>& at) override;
   std::string random(const std::string& seed, const std::string& offset) override;
-  bool is_wide(const Node& leaf) const override;
+  DType dtype(const std::string& tensor) const override { return frame_.dtype(tensor); }
   bool coarse() const override;
   ExprText& expr() { return expr_; }
 

@@ -5,11 +5,10 @@
 namespace attile::cuda_text {
 namespace {
 
-// Wide enough for any index arithmetic, small enough not to overflow in it.
-const Interval unbounded{"-(1ll << 40)", "(1ll << 40)"};
+const Interval unbounded{"lowest", "highest"};
 
 // Sums of indices and lengths fit in 32 bits, since those are below 2^30 (runtime/cuda_kernel.cpp); other arithmetic is
-// done in 64.
+// done in 64, and where the integers themselves have 64 (codegen/integer_width.h), it ends at the last number.
 std::string wide(const std::string& text) { return fmt::format("static_cast<i64>({})", text); }
 
 }  // namespace
@@ -115,6 +114,7 @@ Interval IntervalText::compute(const Expr& e) {
     case Op::element: return element_interval(*e);
     case Op::negate: {
       const Interval a = interval(e->args[0]);
+      if (expr_.is_wide(*e)) return {fmt::format("less(0, {})", a.high), fmt::format("less(0, {})", a.low)};
       return {fmt::format("(-{})", a.high), fmt::format("(-{})", a.low)};
     }
     case Op::add:
@@ -139,13 +139,20 @@ Interval IntervalText::compute(const Expr& e) {
 
 Interval IntervalText::arithmetic(const Node& n, const Interval& a, const Interval& b) {
   const auto call = [](const char* f, const std::string& x, const std::string& y) { return fmt::format("{}({}, {})", f, wide(x), wide(y)); };
+  const bool ends = expr_.is_wide(n);
   switch (n.op) {
-    case Op::add: return {fmt::format("({} + {})", a.low, b.low), fmt::format("({} + {})", a.high, b.high)};
-    case Op::sub: return {fmt::format("({} - {})", a.low, b.high), fmt::format("({} - {})", a.high, b.low)};
+    case Op::add:
+      if (ends) return {call("plus", a.low, b.low), call("plus", a.high, b.high)};
+      return {fmt::format("({} + {})", a.low, b.low), fmt::format("({} + {})", a.high, b.high)};
+    case Op::sub:
+      if (ends) return {call("less", a.low, b.high), call("less", a.high, b.low)};
+      return {fmt::format("({} - {})", a.low, b.high), fmt::format("({} - {})", a.high, b.low)};
     case Op::min: return {call("min_", a.low, b.low), call("min_", a.high, b.high)};
     case Op::max: return {call("max_", a.low, b.low), call("max_", a.high, b.high)};
     default: {
-      const auto times = [](const std::string& x, const std::string& y) { return fmt::format("({} * {})", wide(x), wide(y)); };
+      const auto times = [&](const std::string& x, const std::string& y) {
+        return ends ? call("times", x, y) : fmt::format("({} * {})", wide(x), wide(y));
+      };
       const std::string ll = times(a.low, b.low), lh = times(a.low, b.high), hl = times(a.high, b.low), hh = times(a.high, b.high);
       return {call("min_", call("min_", ll, lh), call("min_", hl, hh)), call("max_", call("max_", ll, lh), call("max_", hl, hh))};
     }

@@ -19,7 +19,8 @@ Values ExprEmitter::each(const Values& a, const Values& b, const std::function<V
   return out;
 }
 
-// Widens a scalar to the registers of `shape`; integers become i32 there unless `shape` holds i64.
+// Widens a scalar to the registers of `shape`; integers become i32 there unless `shape` holds i64. Whoever has an
+// integer of more bits widens `shape` first.
 static Values spread(Function& f, const Values& x, const Values& shape) {
   Val scalar = x.front();
   if (scalar.type == "i64" && element_of(shape.front().type) != "i64") scalar = f.cast("trunc", scalar, "i32");
@@ -30,11 +31,20 @@ void ExprEmitter::match(Values& a, Values& b) {
   if (is_uniform(a) && !is_uniform(b)) a = spread(f_, a, b);
   if (is_uniform(b) && !is_uniform(a)) b = spread(f_, b, a);
   const auto widen = [&](Values& narrow, const Values& wide) {
-    if (element_of(narrow.front().type) == "i32" && element_of(wide.front().type) == "i64")
-      narrow = each(narrow, [&](const Val& v) { return f_.cast("sext", v, vector_of(lanes_of(v.type), "i64")); });
+    if (element_of(wide.front().type) == "i64") narrow = widened(narrow);
   };
   widen(a, b);
   widen(b, a);
+}
+
+Values ExprEmitter::widened(const Values& x) {
+  return each(x, [&](const Val& v) {
+    return element_of(v.type) == "i32" ? f_.cast("sext", v, vector_of(lanes_of(v.type), "i64")) : v;
+  });
+}
+
+bool ExprEmitter::is_wide(const Node& n) const {
+  return attile::is_wide(n, [&](const std::string& tensor) { return environment_.dtype(tensor); });
 }
 
 Values ExprEmitter::constant(double value, const Values& like) {
@@ -51,12 +61,13 @@ Values ExprEmitter::to_real(const Values& x) {
   return each(x, [&](const Val& v) { return f_.cast(element == "i1" ? "uitofp" : "sitofp", v, vector_of(lanes_of(v.type), "float")); });
 }
 
-Values ExprEmitter::select(const Values& condition, Values a, Values b) {
+Values ExprEmitter::select(const Values& condition, Values a, Values b, bool wide) {
+  if (wide) a = widened(a), b = widened(b);
   match(a, b);
   Values c = condition;
   if (is_uniform(c) && !is_uniform(a)) c = Values(a.size(), c.front());   // a scalar i1 selects whole registers
   if (!is_uniform(c) && is_uniform(a)) {
-    const Values shape = each(c, [&](const Val& v) { return Val{"", vector_of(lanes_of(v.type), a.front().type == "i64" ? "i32" : a.front().type)}; });
+    const Values shape = each(c, [&](const Val& v) { return Val{"", vector_of(lanes_of(v.type), a.front().type == "i64" && !wide ? "i32" : a.front().type)}; });
     a = spread(f_, a, shape);
     b = spread(f_, b, shape);
   }
@@ -112,7 +123,7 @@ Values ExprEmitter::compute(const Node& n) {
     case Op::select: {
       Values a = emit(n.args[1]), b = emit(n.args[2]);
       if (n.kind == Kind::real) a = to_real(a), b = to_real(b);
-      return select(emit(n.args[0]), std::move(a), std::move(b));
+      return select(emit(n.args[0]), std::move(a), std::move(b), is_wide(n));
     }
     default: break;
   }
@@ -149,7 +160,7 @@ Values ExprEmitter::unary(const Node& n, const Values& x) {
 }
 
 // Floor division by a positive number: truncation, one less where it rounded up.
-static Val floor_divide(Function& f, const Val& a, const Val& b, bool want_remainder) {
+static Val floor_divide_by_positive(Function& f, const Val& a, const Val& b, bool want_remainder) {
   const Val remainder = f.binary("srem", a, b);
   const Val zero = splat_constant(Val{"0", element_of(a.type)}, lanes_of(a.type));
   const Val one = splat_constant(Val{"1", element_of(a.type)}, lanes_of(a.type));
@@ -157,6 +168,37 @@ static Val floor_divide(Function& f, const Val& a, const Val& b, bool want_remai
   if (want_remainder) return f.select(negative, f.binary("add", remainder, b), remainder);
   const Val quotient = f.binary("sdiv", a, b);
   return f.select(negative, f.binary("sub", quotient, one), quotient);
+}
+
+// 0 where the divisor is not positive.
+Values ExprEmitter::divide(const Node& n, const Values& a, const Values& b) {
+  const bool remainder = n.op == Op::floor_mod, known = n.args[1]->op == Op::constant && n.args[1]->value > 0;
+  return each(a, b, [&](const Val& x, const Val& y) {
+    if (known) return floor_divide_by_positive(f_, x, y, remainder);
+    const Val zero = constant(0, {y}).front(), positive = f_.compare("icmp sgt", y, zero);
+    const Val divisor = f_.select(positive, y, constant(1, {y}).front());
+    return f_.select(positive, floor_divide_by_positive(f_, x, divisor, remainder), zero);
+  });
+}
+
+// Both of one width that loses nothing.
+void ExprEmitter::match_integers(const Node& n, Values& a, Values& b) {
+  const bool compares = n.kind == Kind::boolean;
+  // A number beyond 32 bits compares with indices as the last number of 32 bits does.
+  const auto saturates = [&](const Values& scalar, const Values& lanes, const Node& of_lanes) {
+    return compares && is_uniform(scalar) && !is_uniform(lanes) && is_index_arithmetic(of_lanes) && !is_wide(of_lanes);
+  };
+  const auto saturated = [&](const Values& x) {
+    return Values{f_.max(f_.min(x.front(), i64(INT32_MAX)), i64(INT32_MIN))};
+  };
+  const Node &x = *n.args[0], &y = *n.args[1];
+  if (is_wide(x) && saturates(a, b, y))
+    a = saturated(a);
+  else if (is_wide(y) && saturates(b, a, x))
+    b = saturated(b);
+  else if (is_wide(n) || is_wide(x) || is_wide(y))
+    a = widened(a), b = widened(b);
+  match(a, b);
 }
 
 Values ExprEmitter::binary(const Node& n, Values a, Values b) {
@@ -170,16 +212,19 @@ Values ExprEmitter::binary(const Node& n, Values a, Values b) {
     b = {f_.binary("fdiv", f32(1), to_real(b).front())};
   }
   const bool integers = n.op != Op::div && n.args[0]->kind != Kind::real && n.args[1]->kind != Kind::real;
-  if (!integers) a = to_real(a), b = to_real(b);
-  match(a, b);
+  if (integers) {
+    match_integers(n, a, b);
+  } else {
+    a = to_real(a), b = to_real(b);
+    match(a, b);
+  }
+  if (op == Op::floor_div || op == Op::floor_mod) return divide(n, a, b);
   return each(a, b, [&](const Val& x, const Val& y) -> Val {
     switch (op) {
       case Op::add: return f_.binary(integers ? "add" : "fadd", x, y);
       case Op::sub: return f_.binary(integers ? "sub" : "fsub", x, y);
       case Op::mul: return f_.binary(integers ? "mul" : "fmul", x, y);
       case Op::div: return f_.binary("fdiv", x, y);
-      case Op::floor_div: return floor_divide(f_, x, y, false);
-      case Op::floor_mod: return floor_divide(f_, x, y, true);
       case Op::less: return f_.compare(integers ? "icmp slt" : "fcmp olt", x, y);
       case Op::less_equal: return f_.compare(integers ? "icmp sle" : "fcmp ole", x, y);
       case Op::equal: return f_.compare(integers ? "icmp eq" : "fcmp oeq", x, y);

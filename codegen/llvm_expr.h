@@ -6,13 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "codegen/integer_width.h"
 #include "codegen/llvm_builder.h"
 #include "dsl/expr.h"
 
 namespace attile::llvm_text {
 
 // A value at every lane of the point at hand: one scalar if it is the same at all of them, else one vector per
-// register. Reals are float; integers are i64 as scalars and i32 (random words: i64) in vectors; booleans i1.
+// register. Reals are float; integers are i64 as scalars and, in vectors, i32 where that holds them
+// (codegen/integer_width.h), else i64; booleans i1.
 using Values = std::vector<Val>;
 inline bool is_uniform(const Values& x) { return x.size() == 1 && !is_vector(x.front().type); }
 
@@ -25,6 +27,7 @@ class Environment {
   virtual Values variable(const Node& node) = 0;
   virtual Values element(const Node& node, const std::vector<Values>& at) = 0;
   virtual Values random(const Values& seed, const Values& offset) = 0;
+  virtual DType dtype(const std::string& tensor) const = 0;
   // Σ over the slots of a selection; only where the environment knows one.
   virtual Values reduce_sum(const Node& node) = 0;
 };
@@ -43,8 +46,14 @@ class ExprEmitter {
   void pop_scope() { scopes_.pop_back(); }
 
   Values constant(double value, const Values& like);
-  Values select(const Values& condition, Values a, Values b);
+  // `wide`: integers may have more than 32 bits.
+  Values select(const Values& condition, Values a, Values b, bool wide = false);
   Values to_real(const Values& x);
+  // Vectors of integers as i64.
+  Values widened(const Values& x);
+  // floor_div or floor_mod; both operands of one type.
+  Values divide(const Node& n, const Values& a, const Values& b);
+  bool is_wide(const Node& n) const;
   // Both operands in the same number of registers and of one type.
   void match(Values& a, Values& b);
 
@@ -52,6 +61,7 @@ class ExprEmitter {
   Values compute(const Node& n);
   Values unary(const Node& n, const Values& x);
   Values binary(const Node& n, Values a, Values b);
+  void match_integers(const Node& n, Values& a, Values& b);
   Values each(const Values& x, const std::function<Val(const Val&)>& op);
   Values each(const Values& a, const Values& b, const std::function<Val(const Val&, const Val&)>& op);
 

@@ -6,8 +6,8 @@
 namespace attile::ir {
 namespace {
 
-// Wide enough for any index arithmetic, exact in a double.
-constexpr double unbounded = 1ll << 40;
+// Beyond every integer, and of what a product is still a number.
+constexpr double unbounded = 0x1p100;
 
 struct Interval {
   double low = -unbounded, high = unbounded;

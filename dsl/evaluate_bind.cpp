@@ -12,19 +12,6 @@ inline namespace v1 {
 
 namespace {
 
-bool fits(Kind kind, DType type) {
-  switch (kind) {
-    case Kind::real: return is_float(type);
-    case Kind::integer: return type == DType::int32 || type == DType::int64;
-    case Kind::boolean: return type == DType::boolean;
-  }
-  return false;
-}
-
-std::string_view wanted(Kind kind) {
-  return kind == Kind::real ? "float32, bfloat16 or float16" : kind == Kind::integer ? "int32 or int64" : "boolean";
-}
-
 bool broadcasts(const HostTensor& t, std::size_t axis) { return t.shape[axis] == 1 && t.strides[axis] == 0; }
 
 }  // namespace
@@ -65,8 +52,8 @@ void Binding::check_tensor(const InputDecl& decl) const {
   auto at = in_.tensors.find(decl.name);
   if (at == in_.tensors.end()) refuse(fmt::format("the tensor \"{}\" is not given", decl.name));
   const HostTensor& t = at->second;
-  if (!fits(decl.kind, t.dtype))
-    refuse(fmt::format("\"{}\" is {}, but {} is needed", decl.name, to_string(t.dtype), wanted(decl.kind)));
+  if (!holds(t.dtype, decl.kind))
+    refuse(fmt::format("\"{}\" is {}, but {} is needed", decl.name, to_string(t.dtype), dtypes_of(decl.kind)));
   if (t.shape.size() != decl.dims.size() || t.strides.size() != decl.dims.size())
     refuse(fmt::format("\"{}\" has {} extents and {} strides, but {} dims", decl.name, t.shape.size(), t.strides.size(),
                        decl.dims.size()));

@@ -217,6 +217,18 @@ Expr make_expr(Node node) {
   return Expr(std::make_shared<const Node>(std::move(node)));
 }
 
+bool holds(DType type, Kind kind) {
+  switch (kind) {
+    case Kind::real: return is_float(type);
+    case Kind::integer: return type == DType::int32 || type == DType::int64;
+    case Kind::boolean: return type == DType::boolean;
+  }
+  return false;
+}
+std::string_view dtypes_of(Kind kind) {
+  return kind == Kind::real ? "float32, bfloat16 or float16" : kind == Kind::integer ? "int32 or int64" : "boolean";
+}
+
 Expr::Expr(double value) : Expr(make_constant(Kind::real, value)) {}
 Expr::Expr(int value) : Expr(make_constant(Kind::integer, value)) {}
 Expr::Expr(std::int64_t value) : Expr(make_constant(Kind::integer, static_cast<double>(value))) {}

@@ -11,10 +11,12 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "dsl/dim.h"
+#include "dsl/dtype.h"
 #include "dsl/export.h"
 
 namespace attile {
@@ -42,6 +44,9 @@ enum class Op : std::uint8_t {
 };
 
 enum class Kind : std::uint8_t { real, integer, boolean };
+// Can elements of the type be numbers of the kind? And the types that can, in words.
+ATTILE_API bool holds(DType type, Kind kind);
+ATTILE_API std::string_view dtypes_of(Kind kind);
 
 class Expr;
 struct Node {
@@ -93,7 +98,7 @@ ATTILE_API Expr operator+(const Expr& a, const Expr& b);
 ATTILE_API Expr operator-(const Expr& a, const Expr& b);
 ATTILE_API Expr operator*(const Expr& a, const Expr& b);
 ATTILE_API Expr operator/(const Expr& a, const Expr& b);   // real division
-ATTILE_API Expr floor_div(const Expr& a, const Expr& b);   // integers; the divisor must be positive
+ATTILE_API Expr floor_div(const Expr& a, const Expr& b);   // integers; 0 by a divisor that is not positive
 ATTILE_API Expr floor_mod(const Expr& a, const Expr& b);
 ATTILE_API Expr operator<(const Expr& a, const Expr& b);
 ATTILE_API Expr operator<=(const Expr& a, const Expr& b);

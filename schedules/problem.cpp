@@ -12,24 +12,6 @@ namespace attile {
 inline namespace v1 {
 namespace {
 
-bool holds(Kind kind, DType type) {
-  switch (kind) {
-    case Kind::real: return is_float(type);
-    case Kind::integer: return type == DType::int32 || type == DType::int64;
-    case Kind::boolean: return type == DType::boolean;
-  }
-  return false;
-}
-
-const char* words(Kind kind) {
-  switch (kind) {
-    case Kind::real: return "real numbers: float32, bfloat16 or float16";
-    case Kind::integer: return "integers: int32 or int64";
-    case Kind::boolean: return "booleans";
-  }
-  return "";
-}
-
 [[noreturn]] void refuse(const Algorithm& a, const std::string& what, const std::string& remedy = {}) {
   throw Error(ErrorKind::argument, fmt::format("problem of '{}'", a.name), what, remedy);
 }
@@ -46,8 +28,8 @@ void check_dtypes(const Algorithm& a, const Problem& p) {
   for (const auto& [name, kind] : tensors) {
     const auto found = p.dtypes.find(name);
     if (found == p.dtypes.end()) refuse(a, fmt::format("the tensor '{}' has no element type", name));
-    if (!holds(kind, found->second))
-      refuse(a, fmt::format("the tensor '{}' is {}, but it holds {}", name, to_string(found->second), words(kind)));
+    if (!holds(found->second, kind))
+      refuse(a, fmt::format("the tensor '{}' is {}, but it holds {}", name, to_string(found->second), dtypes_of(kind)));
   }
   for (const char* name : {"kv_lens", "cu_seqlens_q", "cu_seqlens_k"})
     if (a.lengths != Lengths::dense && tensors.contains(name) && p.dtypes.at(name) != DType::int32)

@@ -128,18 +128,16 @@ __device__ __forceinline__ i64 min_(i64 a, i64 b) { return a < b ? a : b; }
 __device__ __forceinline__ i32 abs_(i32 x) { return x < 0 ? -x : x; }
 __device__ __forceinline__ i64 abs_(i64 x) { return x < 0 ? -x : x; }
 
-// Quotient towards −inf and the remainder with the sign of b; 0 where b is 0.
+// Quotient towards −inf and its remainder; 0 where b is not positive.
 template <class I>
 __device__ __forceinline__ I floor_div(I a, I b) {
-  if (b == 0) return 0;
-  if (b == -1) return static_cast<I>(0 - static_cast<u64>(a));
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+  return b > 0 ? a / b - (a % b < 0) : 0;
 }
 template <class I>
 __device__ __forceinline__ I floor_mod(I a, I b) {
-  if (b == 0 || b == -1) return 0;
+  if (b <= 0) return 0;
   const I r = a % b;
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+  return r < 0 ? r + b : r;
 }
 
 __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) & 31; }

@@ -100,72 +100,74 @@ struct Extremes {
   i64 low, high;
 };
 
-// What is known of values of which some have more than 32 bits: as good as nothing, and safe to calculate with.
-__device__ __forceinline__ Extremes known(i64 low, i64 high) {
-  const i64 far = 1ll << 40;
-  return low < -0x80000000ll || high > 0x7FFFFFFFll ? Extremes{-far, far} : Extremes{low, high};
+constexpr i64 highest = 0x7FFFFFFFFFFFFFFF, lowest = -highest - 1;
+
+// a + b, a - b, a * b, which end at the last number.
+__device__ __forceinline__ i64 plus(i64 a, i64 b) {
+  const auto sum = static_cast<i64>(static_cast<u64>(a) + static_cast<u64>(b));
+  return ((a ^ sum) & (b ^ sum)) < 0 ? (a < 0 ? lowest : highest) : sum;
+}
+__device__ __forceinline__ i64 less(i64 a, i64 b) {
+  const auto rest = static_cast<i64>(static_cast<u64>(a) - static_cast<u64>(b));
+  return ((a ^ b) & (a ^ rest)) < 0 ? (a < 0 ? lowest : highest) : rest;
+}
+__device__ __forceinline__ i64 times(i64 a, i64 b) {
+  const auto product = static_cast<i64>(static_cast<u64>(a) * static_cast<u64>(b));
+  return __mul64hi(a, b) == product >> 63 ? product : (a < 0) != (b < 0) ? lowest : highest;
 }
 
-// The least and the greatest of `count` elements; of none, the greatest and the least i32. Four at a time where they are
-// neighbours; early, with many on their way at once.
-template <class Early>
-__device__ __forceinline__ Extremes scan(Early, const i32* data, i64 stride, i64 count) {
-  i32 low = 0x7FFFFFFF, high = -0x7FFFFFFF - 1;
+template <class T>
+constexpr T most = sizeof(T) == 4 ? static_cast<T>(0x7FFFFFFF) : static_cast<T>(highest);
+
+template <class T>
+struct Range {
+  T low = most<T>, high = -most<T> - 1;
+  __device__ __forceinline__ void add(T x) { low = min_(low, x), high = max_(high, x); }
+};
+
+// The least and the greatest of `count` elements; of none, the greatest and the least of their type. i32 four at a time
+// where they are neighbours; early, with many on their way at once.
+template <class Early, class T>
+__device__ __forceinline__ Extremes scan(Early, const T* data, i64 stride, i64 count) {
+  Range<T> range;
   const i32 n = static_cast<i32>(count);
   i32 i = 0;
-  if (stride == 1 && reinterpret_cast<u64>(data) % 16 == 0) {
+  if constexpr (sizeof(T) == 4) {
+    if (stride == 1 && reinterpret_cast<u64>(data) % 16 == 0) {
 #pragma unroll(Early::yes ? 16 : 1)
-    for (; i + 4 <= n; i += 4) {
-      const int4 x = *reinterpret_cast<const int4*>(data + i);
-      low = min_(low, min_(min_(x.x, x.y), min_(x.z, x.w)));
-      high = max_(high, max_(max_(x.x, x.y), max_(x.z, x.w)));
+      for (; i + 4 <= n; i += 4) {
+        const int4 x = *reinterpret_cast<const int4*>(data + i);
+        range.low = min_(range.low, min_(min_(x.x, x.y), min_(x.z, x.w)));
+        range.high = max_(range.high, max_(max_(x.x, x.y), max_(x.z, x.w)));
+      }
     }
-  }
 #pragma unroll 1
-  for (; i < n; ++i) {
-    const i32 x = data[i * stride];
-    low = min_(low, x);
-    high = max_(high, x);
-  }
-  return {low, high};
-}
-template <class Early>
-__device__ __forceinline__ Extremes scan(Early, const i64* data, i64 stride, i64 count) {
-  i64 low = 0x7FFFFFFF, high = -0x7FFFFFFF - 1;
-  const i32 n = static_cast<i32>(count);
+    for (; i < n; ++i) range.add(data[i * stride]);
+  } else {
 #pragma unroll(Early::yes ? 16 : 1)
-  for (i32 i = 0; i < n; ++i) {
-    const i64 x = data[i * stride];
-    low = min_(low, x);
-    high = max_(high, x);
+    for (; i < n; ++i) range.add(data[i * stride]);
   }
-  return known(low, high);
+  return {range.low, range.high};
 }
-// The same by the 32 lanes of a warp, which all ask for the same.
-__device__ __forceinline__ Extremes scan_together(const i32* data, i64 stride, i64 count) {
-  i32 low = 0x7FFFFFFF, high = -0x7FFFFFFF - 1;
-#pragma unroll 1
-  for (i64 i = lane(); i < count; i += 32) {
-    const i32 x = data[i * stride];
-    low = min_(low, x);
-    high = max_(high, x);
-  }
-  return {__reduce_min_sync(0xFFFFFFFFu, low), __reduce_max_sync(0xFFFFFFFFu, high)};
+
+__device__ __forceinline__ Extremes of_warp(Range<i32> own) {
+  return {__reduce_min_sync(0xFFFFFFFFu, own.low), __reduce_max_sync(0xFFFFFFFFu, own.high)};
 }
-__device__ __forceinline__ Extremes scan_together(const i64* data, i64 stride, i64 count) {
-  i64 low = 0x7FFFFFFF, high = -0x7FFFFFFF - 1;
-#pragma unroll 1
-  for (i64 i = lane(); i < count; i += 32) {
-    const i64 x = data[i * stride];
-    low = min_(low, x);
-    high = max_(high, x);
-  }
+__device__ __forceinline__ Extremes of_warp(Range<i64> own) {
 #pragma unroll
   for (int other = 16; other > 0; other /= 2) {
-    low = min_(low, __shfl_xor_sync(0xFFFFFFFFu, low, other));
-    high = max_(high, __shfl_xor_sync(0xFFFFFFFFu, high, other));
+    own.low = min_(own.low, __shfl_xor_sync(0xFFFFFFFFu, own.low, other));
+    own.high = max_(own.high, __shfl_xor_sync(0xFFFFFFFFu, own.high, other));
   }
-  return known(low, high);
+  return {own.low, own.high};
+}
+// The same by the 32 lanes of a warp, which all ask for the same.
+template <class T>
+__device__ __forceinline__ Extremes scan_together(const T* data, i64 stride, i64 count) {
+  Range<T> own;
+#pragma unroll 1
+  for (i64 i = lane(); i < count; i += 32) own.add(data[i * stride]);
+  return of_warp(own);
 }
 
 // An index into packed bounds, which come from the device and may be anything: kept in [0, limit].

@@ -5,25 +5,13 @@
 #include "runtime/disassembler.h"
 #include "runtime/nvrtc.h"
 #include "tests/cli/command_line.h"
-#include "tests/support/catch_compat.h"
+#include "tests/support/needs_nvrtc.h"
 
 using namespace attile;
 using namespace attile::test;
 using Json = nlohmann::json;
 
-#define NEEDS_NVRTC \
-  if (const std::string missing = fault_of_nvrtc(); !missing.empty()) ATTILE_SKIP(missing)
-
 namespace {
-
-std::string fault_of_nvrtc() {
-  try {
-    nvrtc();
-    return {};
-  } catch (const Error& error) {
-    return error.message().substr(0, error.message().find('\n'));
-  }
-}
 
 bool knows(const std::string& chip) {
   const auto& archs = nvrtc().archs;

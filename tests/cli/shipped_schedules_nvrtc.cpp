@@ -12,10 +12,9 @@
 #include "codegen/program.h"
 #include "dsl/error.h"
 #include "dsl/library.h"
-#include "runtime/nvrtc.h"
 #include "runtime/nvrtc_compiler.h"
 #include "schedules/registry.h"
-#include "tests/support/catch_compat.h"
+#include "tests/support/needs_nvrtc.h"
 
 using namespace attile;
 using namespace attile::test;
@@ -169,12 +168,9 @@ TEST_CASE("every shipped schedule of a GPU is the best known of some problem") {
 
 TEST_CASE("shipped schedules of GPUs compile with few spills, no warnings of serialised products and no excess of memory") {
   const std::string chip = GENERATE("sm_80", "sm_90", "sm_86", "sm_89", "sm_100", "sm_120");
-  try {
-    const auto& archs = nvrtc().archs;
-    if (!std::binary_search(archs.begin(), archs.end(), std::stoi(chip.substr(3))))
-      ATTILE_SKIP(fmt::format("NVRTC {} does not know {}", nvrtc().version(), chip));
-  } catch (const Error& error) {
-    ATTILE_SKIP(error.message().substr(0, error.message().find('\n')));
-  }
+  NEEDS_NVRTC;
+  const auto& archs = nvrtc().archs;
+  if (!std::binary_search(archs.begin(), archs.end(), std::stoi(chip.substr(3))))
+    ATTILE_SKIP(fmt::format("NVRTC {} does not know {}", nvrtc().version(), chip));
   for (const std::string& fault : faults_of(jobs_of(chip))) FAIL_CHECK(fault);
 }

@@ -9,7 +9,7 @@ using attile::test::ContainsSubstring;
 
 namespace {
 
-// Leaves by their own names; integer scalars are 64 bits wide.
+// Leaves by their own names; tensors of integers have 32 bits.
 struct Names : Environment {
   std::string index(const Dim& dim) override { return dim.name; }
   std::string length(const Dim& dim) override { return dim.name + "_length"; }
@@ -18,7 +18,7 @@ struct Names : Environment {
   std::string element(const Node& node, const std::vector<std::string>& at) override { return node.name + "[" + at.back() + "]"; }
   std::string random(const std::string&, const std::string&) override { return "random"; }
   std::string reduce_sum(const Node&) override { return "sum"; }
-  bool is_wide(const Node& leaf) const override { return leaf.op == Op::scalar; }
+  DType dtype(const std::string&) const override { return DType::int32; }
   const Counted* counted() const override { return counting ? &count : nullptr; }
   bool varies(const Expr& e) const override { return has_free_dim(e, key); }
   bool coarse() const override { return false; }
@@ -80,12 +80,15 @@ TEST_CASE("a mask is one expression of bools, without a branch for each element"
   CHECK(text(!(key < length(key))) == "!((key < key_length))");
 }
 
-TEST_CASE("integers are 64 bits wide where a number of the call takes part") {
+TEST_CASE("integers are 64 bits wide where a number of the call or a product takes part") {
   const Expr left = scalar("left", Kind::integer);
   Text t;
-  CHECK(t.expr.is_wide(query + left));
-  CHECK_FALSE(t.expr.is_wide(query + key));
-  CHECK_FALSE(t.expr.is_wide(length(key) - 1));
+  CHECK(t.expr.is_wide(*(query + left)));
+  CHECK(t.expr.is_wide(*(query * key)));
+  CHECK(t.expr.is_wide(*(query * 2 + key)));
+  CHECK_FALSE(t.expr.is_wide(*(query + key)));
+  CHECK(text(query * key) == "(static_cast<i64>(query) * key)");
+  CHECK_FALSE(t.expr.is_wide(*(length(key) - 1)));
   CHECK(text(min(query, left)) == "min_(static_cast<i64>(query), static_cast<i64>(a.left))");
   CHECK(text(floor_div(query, 4)) == "floor_div(static_cast<i32>(query), static_cast<i32>(4))");
   CHECK(constant_text(3e9, Kind::integer) == "3000000000ll");
@@ -103,7 +106,7 @@ TEST_CASE("an index that counts along the stream is converted once") {
   CHECK(counted(to_real(key - query)) == "(static_cast<float>((first - query)) + static_cast<float>(8 * j))");
   CHECK(counted(to_real(query - key)) == "(static_cast<float>((query - first)) - static_cast<float>(8 * j))");
   CHECK_THAT(counted(to_real(abs(key - query))), ContainsSubstring("fabsf((static_cast<float>((first - query))"));
-  CHECK(counted(to_real(key * 2)) == "static_cast<float>((key * 2))");
+  CHECK(counted(to_real(key * 2)) == "static_cast<float>((static_cast<i64>(key) * 2))");
   CHECK(counted(to_real(query)) == "static_cast<float>(query)");
   CHECK(coefficient(key - query, key) == 1);
   CHECK(coefficient(query - key, key) == -1);

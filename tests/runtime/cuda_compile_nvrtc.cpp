@@ -10,26 +10,13 @@
 #include "runtime/nvrtc.h"
 #include "runtime/nvrtc_compiler.h"
 #include "tests/runtime/scratch_place.h"
-#include "tests/support/catch_compat.h"
+#include "tests/support/needs_nvrtc.h"
 #include "tests/support/self.h"
 
 using namespace attile;
 using namespace attile::test;
 
-#define NEEDS_NVRTC \
-  if (const std::string missing = fault_of_nvrtc(); !missing.empty()) ATTILE_SKIP(missing)
-
 namespace {
-
-// The first line is enough for ctest.
-std::string fault_of_nvrtc() {
-  try {
-    nvrtc();
-    return {};
-  } catch (const Error& error) {
-    return error.message().substr(0, error.message().find('\n'));
-  }
-}
 
 bool knows(int chip) {
   const auto& archs = nvrtc().archs;

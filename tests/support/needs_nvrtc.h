@@ -1,0 +1,25 @@
+// Tests that compile CUDA skip themselves, with the reason, where NVRTC is missing.
+#pragma once
+
+#include <string>
+
+#include "dsl/error.h"
+#include "runtime/nvrtc.h"
+#include "tests/support/catch_compat.h"
+
+namespace attile::test {
+
+// Why NVRTC cannot be used, in one line, which is enough for ctest; empty where it can.
+inline std::string fault_of_nvrtc() {
+  try {
+    nvrtc();
+    return {};
+  } catch (const Error& error) {
+    return error.message().substr(0, error.message().find('\n'));
+  }
+}
+
+}  // namespace attile::test
+
+#define NEEDS_NVRTC                                                          \
+  if (const std::string missing = attile::test::fault_of_nvrtc(); !missing.empty()) ATTILE_SKIP(missing)
