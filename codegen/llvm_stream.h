@@ -14,7 +14,7 @@ struct StreamShape {
   int width = 8;
   int registers = 16;     // vectors that a loop may hold
   bool pairs = false;     // both operands are bf16, multiplied by the dot of pairs
-  bool halves = false;    // the stream is bf16, of which 2·width columns are loaded at once: the even ones, then the odd ones
+  bool halves = false;    // the stream is bf16 and loaded 2·width columns at once: the even ones, then the odd ones
   std::int64_t padded(std::int64_t cols) const { return (cols + width - 1) / width * width; }
   // Columns, from the first on, that lie in q's tile as halves do.
   std::int64_t halved(std::int64_t cols) const { return halves ? cols / (2 * width) * (2 * width) : 0; }
@@ -39,8 +39,8 @@ struct StreamProduct {
 
 // void (ptr q, ptr k, i64 stride, i64 n, ptr s, ptr folded, ptr ahead, i64 ahead_stride): s[row·pitch + position] =
 // Σ_d q·k for n positions `stride` bytes apart; a row of q takes padded(cols) words, zero past its end, whatever its
-// type; its first halved(cols) columns are ordered by halves(). `folded` is room for stream_chunk vectors. Up to a vector of positions is written; those past the end mean
-// nothing.
+// type; its first halved(cols) columns are ordered by halves(). `folded` is room for stream_chunk vectors. Up to a
+// vector of positions is written; those past the end mean nothing.
 inline constexpr std::int64_t stream_chunk = 64;
 std::string stream_score_function(Module& m, const StreamProduct& product);
 

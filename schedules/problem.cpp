@@ -29,7 +29,7 @@ void check_dtypes(const Algorithm& a, const Problem& p) {
     const auto found = p.dtypes.find(name);
     if (found == p.dtypes.end()) refuse(a, fmt::format("the tensor '{}' has no element type", name));
     if (!holds(found->second, kind))
-      refuse(a, fmt::format("the tensor '{}' is {}, but it holds {}", name, to_string(found->second), dtypes_of(kind)));
+      refuse(a, fmt::format("the tensor '{}' is {}, but {} is needed", name, to_string(found->second), dtypes_of(kind)));
   }
   for (const char* name : {"kv_lens", "cu_seqlens_q", "cu_seqlens_k"})
     if (a.lengths != Lengths::dense && tensors.contains(name) && p.dtypes.at(name) != DType::int32)

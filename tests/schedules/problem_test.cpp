@@ -58,7 +58,7 @@ TEST_CASE("a problem that misses or misstates something is refused by name") {
 
   p = problem_for(plain);
   p.dtypes["q"] = DType::int32;
-  refused(plain, p, "the tensor 'q' is int32, but it holds real numbers");
+  refused(plain, p, "the tensor 'q' is int32, but float32, bfloat16 or float16 is needed");
 
   p = problem_for(plain);
   p.dtypes["bias"] = DType::float32;
