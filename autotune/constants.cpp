@@ -42,7 +42,7 @@ void overlay(Constants& base, const Constants& other) {
   if (!other.effects.empty()) base.effects = other.effects, base.fitted = other.fitted;
 }
 
-// What overlay() on `base` makes `c` again. The effects are of one fit: all or none.
+// What overlay() on `base` makes `c` again, if `c` has all that `base` has. The effects are of one fit: all or none.
 Constants difference(const Constants& c, const Constants& base) {
   Constants own;
   for (const auto& [name, value] : c.values)

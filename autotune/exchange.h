@@ -17,7 +17,8 @@ ATTILE_API Point match_of(const Algorithm& a, const Problem& p);
 
 // The shipped file of the machine's target with the results before its own schedules. Of results that such a file
 // cannot tell apart (lengths, modifiers) the one with most work stays; a head dim also serves those below it down to
-// the next result. Winners with a fixed number of parts leave it to the call where that was tried too.
+// the next result. Winners with a fixed number of parts (one part counts
+// for few rows only) leave it to the call where that was tried too.
 ATTILE_API ScheduleFile exported(const ResultStore& store, const ScheduleFile& shipped);
 
 // The imported schedules of a machine; none without a file, or with a warning where it is not whole.

@@ -230,7 +230,7 @@ Values FrameEnvironment::element(const Node& node, const std::vector<Values>& at
   const ElementPlace place = place_of(node, at);
   Values read = loaded(node.name, place);
   if (place.inside.empty()) return read;
-  if (node.kind == Kind::integer && !is_small(static_cast<std::int64_t>(node.value))) read = expr_.widened(read);
+  if (expr_.is_wide(node)) read = expr_.widened(read);
   const bool one_for_all = is_uniform(place.inside) && !is_uniform(read);
   const Values inside = one_for_all ? Values(read.size(), place.inside.front()) : place.inside;
   return expr_.select(inside, read, expr_.constant(node.value, read));

@@ -7,7 +7,6 @@ namespace attile::llvm_text {
 namespace {
 
 const Val yes{"true", "i1"}, no{"false", "i1"};
-const Interval unknown{i64(INT64_MIN), i64(INT64_MAX)};
 
 // i64 (ptr base, i64 stride, i64 n) over elements of `type`: the least value in the low half, the greatest in the high
 // half. Where one has more than 32 bits, these are the least and the greatest of 32 bits.
@@ -100,8 +99,14 @@ Interval IntervalEmitter::compute_interval(const Expr& e) {
     case Op::element: return element_interval(*e);
     case Op::negate: {
       const Interval a = interval(e->args[0]);
-      return {difference(*e, i64(0), a.high), difference(*e, i64(0), a.low)};
+      return {expr_.arithmetic(*e, Op::sub, i64(0), a.high), expr_.arithmetic(*e, Op::sub, i64(0), a.low)};
     }
+    case Op::abs: {
+      const Interval a = interval(e->args[0]);
+      const auto minus = [&](const Val& x) { return expr_.arithmetic(*e, Op::sub, i64(0), x); };
+      return {high_of(high_of(a.low, minus(a.high)), i64(0)), high_of(minus(a.low), a.high)};
+    }
+    case Op::floor_mod: return {i64(0), unknown(*e).high};
     case Op::add: case Op::sub: case Op::mul: case Op::min: case Op::max:
       return arithmetic(*e, interval(e->args[0]), interval(e->args[1]));
     case Op::select: {
@@ -116,29 +121,26 @@ Interval IntervalEmitter::compute_interval(const Expr& e) {
     }
     default: break;
   }
-  return unknown;
+  return unknown(*e);
 }
 
-// Indices and lengths cannot overflow; what has more bits ends at the last number.
-Val IntervalEmitter::sum(const Node& n, const Val& a, const Val& b) {
-  return is_wide(n) ? f_.call("i64", "llvm.sadd.sat.i64", {a, b}) : f_.add(a, b);
-}
-Val IntervalEmitter::difference(const Node& n, const Val& a, const Val& b) {
-  return is_wide(n) ? f_.call("i64", "llvm.ssub.sat.i64", {a, b}) : f_.sub(a, b);
-}
-Val IntervalEmitter::product(const Node& n, const Val& a, const Val& b) {
-  return is_wide(n) ? f_.call("i64", "llvm.smul.fix.sat.i64", {a, b, i32(0)}) : f_.mul(a, b);
+// As far as the magnitude goes; so that arithmetic on intervals cannot overflow where that on values cannot.
+Interval IntervalEmitter::unknown(const Node& n) const {
+  const double most = expr_.magnitude(n);
+  if (most >= 0x1p63) return {i64(INT64_MIN), i64(INT64_MAX)};
+  const auto whole = static_cast<std::int64_t>(most);
+  return {i64(-whole), i64(whole)};
 }
 
 Interval IntervalEmitter::arithmetic(const Node& n, const Interval& a, const Interval& b) {
   switch (n.op) {
-    case Op::add: return {sum(n, a.low, b.low), sum(n, a.high, b.high)};
-    case Op::sub: return {difference(n, a.low, b.high), difference(n, a.high, b.low)};
+    case Op::add: return {expr_.arithmetic(n, n.op, a.low, b.low), expr_.arithmetic(n, n.op, a.high, b.high)};
+    case Op::sub: return {expr_.arithmetic(n, n.op, a.low, b.high), expr_.arithmetic(n, n.op, a.high, b.low)};
     case Op::min: return {low_of(a.low, b.low), low_of(a.high, b.high)};
     case Op::max: return {high_of(a.low, b.low), high_of(a.high, b.high)};
     default: {
-      const Val ll = product(n, a.low, b.low), lh = product(n, a.low, b.high), hl = product(n, a.high, b.low),
-                hh = product(n, a.high, b.high);
+      const auto product = [&](const Val& x, const Val& y) { return expr_.arithmetic(n, Op::mul, x, y); };
+      const Val ll = product(a.low, b.low), lh = product(a.low, b.high), hl = product(a.high, b.low), hh = product(a.high, b.high);
       return {low_of(low_of(ll, lh), low_of(hl, hh)), high_of(high_of(ll, lh), high_of(hl, hh))};
     }
   }
@@ -156,14 +158,14 @@ Interval IntervalEmitter::index_interval(const Dim& dim) {
 // A tensor of integers read at one varying index: the extremes over the range of that index.
 Interval IntervalEmitter::element_interval(const Node& n) {
   const DType type = frame_.dtype(n.name);
-  if (n.kind != Kind::integer || (type != DType::int32 && type != DType::int64)) return unknown;
+  if (n.kind != Kind::integer || (type != DType::int32 && type != DType::int64)) return unknown(n);
   int varying = -1;
   for (std::size_t i = 0; i < n.args.size(); ++i) {
     if (is_uniform_here(n.args[i])) continue;
-    if (varying >= 0) return unknown;
+    if (varying >= 0) return unknown(n);
     varying = static_cast<int>(i);
   }
-  if (varying < 0) return unknown;
+  if (varying < 0) return unknown(n);
   const Interval range = interval(n.args[static_cast<std::size_t>(varying)]);
   const Val last = f_.sub(frame_.visible_extent(n.name, varying), i64(1));
   const Val from = f_.max(range.low, i64(0)), to = f_.min(range.high, last);
@@ -189,7 +191,7 @@ Interval IntervalEmitter::element_interval(const Node& n) {
   Val least = f_.cast("sext", f_.cast("trunc", both, "i32"), "i64"), greatest = f_.binary("ashr", both, i64(32));
   if (type == DType::int64) {
     const Val wide = f_.binary("and", f_.compare("icmp eq", least, i64(INT32_MIN)), f_.compare("icmp eq", greatest, i64(INT32_MAX)));
-    least = f_.select(wide, unknown.low, least), greatest = f_.select(wide, unknown.high, greatest);
+    least = f_.select(wide, i64(INT64_MIN), least), greatest = f_.select(wide, i64(INT64_MAX), greatest);
   }
   const Val beyond = i64(static_cast<std::int64_t>(n.value));
   return {f_.select(outside, low_of(least, beyond), least), f_.select(outside, high_of(greatest, beyond), greatest)};

@@ -36,10 +36,7 @@ class IntervalEmitter {
   Interval index_interval(const Dim& dim);
   Interval element_interval(const Node& n);
   Interval arithmetic(const Node& n, const Interval& a, const Interval& b);
-  Val sum(const Node& n, const Val& a, const Val& b);
-  Val difference(const Node& n, const Val& a, const Val& b);
-  Val product(const Node& n, const Val& a, const Val& b);
-  bool is_wide(const Node& n) const { return expr_.is_wide(n); }
+  Interval unknown(const Node& n) const;
   Truth compare(const Node& n);
   Val low_of(const Val& a, const Val& b) { return f_.min(a, b); }
   Val high_of(const Val& a, const Val& b) { return f_.max(a, b); }

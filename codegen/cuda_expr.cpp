@@ -36,6 +36,10 @@ const char* symbol(Op op) {
 
 }  // namespace
 
+const char* ending_function(Op op) {
+  return op == Op::add ? "add_ending" : op == Op::sub ? "sub_ending" : op == Op::mul ? "mul_ending" : nullptr;
+}
+
 std::optional<int> coefficient(const Expr& e, const Dim& dim) {
   if (!has_free_dim(e, dim)) return 0;
   const auto arg = [&](std::size_t i) { return coefficient(e->args[i], dim); };
@@ -59,7 +63,7 @@ std::string constant_text(double value, Kind kind) {
   if (kind == Kind::boolean) return value != 0 ? "true" : "false";
   if (kind == Kind::integer) {
     const auto whole = static_cast<std::int64_t>(value);
-    const std::string digits = fmt::format("{}{}", whole, is_small(whole) ? "" : "ll");
+    const std::string digits = fmt::format("{}{}", whole, std::abs(whole) <= 1ll << 30 ? "" : "ll");
     return whole < 0 ? "(" + digits + ")" : digits;
   }
   const auto single = static_cast<float>(value);
@@ -93,10 +97,6 @@ std::string ExprText::real(const Expr& e) {
   names_.clear();
   count(e, uses_);
   return emit_real(e);
-}
-
-bool ExprText::is_wide(const Node& n) const {
-  return attile::is_wide(n, [&](const std::string& tensor) { return environment_.dtype(tensor); });
 }
 
 std::string ExprText::emit(const Expr& e) {
@@ -163,9 +163,10 @@ std::string ExprText::unary(const Node& n) {
   if (n.op == Op::logical_not) return fmt::format("!({})", emit(x));
   if (n.op == Op::to_real) return emit_real(x);
   if (n.kind == Kind::integer) {
-    if (n.op == Op::negate) return fmt::format("(-{})", emit(x));
-    if (n.op == Op::abs) return fmt::format("abs_({})", emit(x));
-    return emit(x);
+    if (n.op != Op::negate && n.op != Op::abs) return emit(x);
+    const std::string value = is_wide(n) ? fmt::format("static_cast<i64>({})", emit(x)) : emit(x);
+    if (n.op == Op::abs) return fmt::format("{}({})", saturates(n) ? "abs_ending" : "abs_", value);
+    return saturates(n) ? fmt::format("sub_ending(0, {})", value) : fmt::format("(-{})", value);
   }
   if (n.op == Op::exp) return exponential(x);
   const std::string arg = emit_real(x);
@@ -210,10 +211,14 @@ std::string ExprText::binary(const Node& n) {
     if (std::string sum = multiply_add(n); !sum.empty()) return sum;
   std::string a = integers ? emit(x) : emit_real(x), b = integers ? emit(y) : emit_real(y);
   if (n.op == Op::div && environment_.varies(x) && !environment_.varies(y)) return fmt::format("({} * {})", a, named(fmt::format("inverse({})", b)));  // by name: an asm in one branch is a branch
-  if (n.op == Op::mul && is_wide(n) && !is_wide(*x) && !is_wide(*y)) a = fmt::format("static_cast<i64>({})", a);
-  if (const char* known = symbol(n.op)) return fmt::format("({} {} {})", a, known, b);
+  if (integers && saturates(n))
+    if (const char* ending = ending_function(n.op)) return fmt::format("{}({}, {})", ending, a, b);
+  if (const char* known = symbol(n.op)) {
+    if (integers && is_wide(n)) a = fmt::format("static_cast<i64>({})", a);
+    return fmt::format("({} {} {})", a, known, b);
+  }
   if (integers) {
-    const char* type = is_wide(n) ? "i64" : "i32";
+    const char* type = is_wide(n) || is_wide(*x) || is_wide(*y) ? "i64" : "i32";
     a = fmt::format("static_cast<{}>({})", type, a), b = fmt::format("static_cast<{}>({})", type, b);
   }
   switch (n.op) {

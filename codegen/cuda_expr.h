@@ -49,7 +49,9 @@ class ExprText {
   // The same as float, whatever its kind.
   std::string real(const Expr& e);
   // Is the text of an integer i64?
-  bool is_wide(const Node& n) const;
+  bool is_wide(const Node& n) const { return attile::is_wide(n, dtypes()); }
+  bool saturates(const Node& n) const { return attile::saturates(n, dtypes()); }
+  double magnitude(const Node& n) const { return attile::magnitude(n, dtypes()); }
   // A name for `text`, which is emitted at this point.
   std::string named(const std::string& text);
 
@@ -59,6 +61,9 @@ class ExprText {
   std::string compute(const Expr& e);
   std::string unary(const Node& n);
   std::string binary(const Node& n);
+  DTypeOf dtypes() const {
+    return [this](const std::string& tensor) { return environment_.dtype(tensor); };
+  }
   std::string multiply_add(const Node& sum);
   std::string exponential(const Expr& argument);
   std::string counted_real(const Expr& e);
@@ -73,6 +78,8 @@ class ExprText {
 };
 
 std::string constant_text(double value, Kind kind);
+// The function of base.cuh that adds, subtracts or multiplies i64 and ends at the last number; null for other ops.
+const char* ending_function(Op op);
 // How often `e` counts up with the index of `dim`; empty where it is not linear in it.
 std::optional<int> coefficient(const Expr& e, const Dim& dim);
 

@@ -5,10 +5,8 @@
 namespace attile::cuda_text {
 namespace {
 
-const Interval unbounded{"lowest", "highest"};
-
-// Sums of indices and lengths fit in 32 bits, since those are below 2^30 (runtime/cuda_kernel.cpp); other arithmetic is
-// done in 64, and where the integers themselves have 64 (codegen/integer_width.h), it ends at the last number.
+// Ends are i32 where the values are (codegen/integer_width.h), of whatever type else: arithmetic that may need 64 bits
+// begins with this.
 std::string wide(const std::string& text) { return fmt::format("static_cast<i64>({})", text); }
 
 }  // namespace
@@ -114,9 +112,14 @@ Interval IntervalText::compute(const Expr& e) {
     case Op::element: return element_interval(*e);
     case Op::negate: {
       const Interval a = interval(e->args[0]);
-      if (expr_.is_wide(*e)) return {fmt::format("less(0, {})", a.high), fmt::format("less(0, {})", a.low)};
-      return {fmt::format("(-{})", a.high), fmt::format("(-{})", a.low)};
+      return {negative(*e, a.high), negative(*e, a.low)};
     }
+    case Op::abs: {
+      const Interval a = interval(e->args[0]);
+      const auto larger = [](const std::string& x, const std::string& y) { return fmt::format("max_({}, {})", wide(x), wide(y)); };
+      return {larger(larger(a.low, negative(*e, a.high)), "0"), larger(negative(*e, a.low), a.high)};
+    }
+    case Op::floor_mod: return {"0", unknown(*e).high};
     case Op::add:
     case Op::sub:
     case Op::mul:
@@ -134,25 +137,33 @@ Interval IntervalText::compute(const Expr& e) {
     }
     default: break;
   }
-  return unbounded;
+  return unknown(*e);
+}
+
+// As far as the magnitude goes; so that arithmetic on intervals cannot overflow where that on values cannot.
+Interval IntervalText::unknown(const Node& n) const {
+  const double most = expr_.magnitude(n);
+  if (most >= 0x1p63) return {"lowest_i64", "highest_i64"};
+  return {constant_text(-most, Kind::integer), constant_text(most, Kind::integer)};
+}
+std::string IntervalText::negative(const Node& n, const std::string& x) const {
+  if (expr_.saturates(n)) return fmt::format("sub_ending(0, {})", x);
+  return expr_.is_wide(n) ? fmt::format("(-{})", wide(x)) : fmt::format("(-{})", x);
 }
 
 Interval IntervalText::arithmetic(const Node& n, const Interval& a, const Interval& b) {
   const auto call = [](const char* f, const std::string& x, const std::string& y) { return fmt::format("{}({}, {})", f, wide(x), wide(y)); };
-  const bool ends = expr_.is_wide(n);
+  const auto infix = [&](const char* op, const std::string& x, const std::string& y) {
+    if (expr_.saturates(n)) return call(ending_function(n.op), x, y);
+    return fmt::format("({} {} {})", expr_.is_wide(n) ? wide(x) : x, op, y);
+  };
   switch (n.op) {
-    case Op::add:
-      if (ends) return {call("plus", a.low, b.low), call("plus", a.high, b.high)};
-      return {fmt::format("({} + {})", a.low, b.low), fmt::format("({} + {})", a.high, b.high)};
-    case Op::sub:
-      if (ends) return {call("less", a.low, b.high), call("less", a.high, b.low)};
-      return {fmt::format("({} - {})", a.low, b.high), fmt::format("({} - {})", a.high, b.low)};
+    case Op::add: return {infix("+", a.low, b.low), infix("+", a.high, b.high)};
+    case Op::sub: return {infix("-", a.low, b.high), infix("-", a.high, b.low)};
     case Op::min: return {call("min_", a.low, b.low), call("min_", a.high, b.high)};
     case Op::max: return {call("max_", a.low, b.low), call("max_", a.high, b.high)};
     default: {
-      const auto times = [&](const std::string& x, const std::string& y) {
-        return ends ? call("times", x, y) : fmt::format("({} * {})", wide(x), wide(y));
-      };
+      const auto times = [&](const std::string& x, const std::string& y) { return infix("*", x, y); };
       const std::string ll = times(a.low, b.low), lh = times(a.low, b.high), hl = times(a.high, b.low), hh = times(a.high, b.high);
       return {call("min_", call("min_", ll, lh), call("min_", hl, hh)), call("max_", call("max_", ll, lh), call("max_", hl, hh))};
     }
@@ -171,14 +182,14 @@ Interval IntervalText::index_interval(const Dim& dim) const {
 // A tensor of integers read at one varying index: the extremes over the range of that index.
 Interval IntervalText::element_interval(const Node& n) {
   const DType type = frame_.dtype(n.name);
-  if (n.kind != Kind::integer || (type != DType::int32 && type != DType::int64)) return unbounded;
+  if (n.kind != Kind::integer || (type != DType::int32 && type != DType::int64)) return unknown(n);
   int varying = -1;
   for (std::size_t i = 0; i < n.args.size(); ++i) {
     if (is_uniform_here(n.args[i])) continue;
-    if (varying >= 0) return unbounded;
+    if (varying >= 0) return unknown(n);
     varying = static_cast<int>(i);
   }
-  if (varying < 0) return unbounded;
+  if (varying < 0) return unknown(n);
   const Interval range = interval(n.args[static_cast<std::size_t>(varying)]);
   const std::string extent = wide(frame_.visible_extent(n.name, varying));
   const std::string from = expr_.named(fmt::format("max_({}, static_cast<i64>(0))", wide(range.low)));
@@ -200,8 +211,8 @@ Interval IntervalText::element_interval(const Node& n) {
   const std::string found = expr_.named(fmt::format("{}{} + {}, {}, {} - {} + 1)", region_.alike ? "scan_together(" : "scan(" + region_.early + ", ", frame_.args.data(n.name),
                                                     frame_.offset(n.name, at), frame_.args.stride(n.name, varying), to, from));
   const std::string beyond = expr_.named(outside), value = constant_text(n.value, Kind::integer);
-  return {fmt::format("({0} ? min_({1}.low, {2}) : {1}.low)", beyond, found, fmt::format("static_cast<i64>({})", value)),
-          fmt::format("({0} ? max_({1}.high, {2}) : {1}.high)", beyond, found, fmt::format("static_cast<i64>({})", value))};
+  return {fmt::format("({0} ? min_({1}, {2}) : {1})", beyond, wide(found + ".low"), wide(value)),
+          fmt::format("({0} ? max_({1}, {2}) : {1})", beyond, wide(found + ".high"), wide(value))};
 }
 
 }  // namespace attile::cuda_text

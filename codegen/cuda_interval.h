@@ -41,6 +41,8 @@ class IntervalText {
   Interval interval(const Expr& e);
   Interval compute(const Expr& e);
   Interval arithmetic(const Node& n, const Interval& a, const Interval& b);
+  Interval unknown(const Node& n) const;
+  std::string negative(const Node& n, const std::string& x) const;
   Interval index_interval(const Dim& dim) const;
   Interval element_interval(const Node& n);
   void hoist_nodes(const Expr& e);

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "codegen/embedded.h"
 #include "dsl/error.h"
 
 namespace attile::cuda_text {
@@ -25,6 +26,32 @@ const std::set<std::string, std::less<>>& reserved() {
       "row_length", "key_length", "position_length", "row_start", "position_start", "all_rows", "infinity", "log2e", "ln2",
       "bf16", "f16", "u8", "u16", "u32", "u64", "i32", "i64", "pack", "min", "max", "exp", "log", "tanh", "floor", "abs"};
   return words;
+}
+
+// What the device headers declare for all: functions, types and constants, one to a line.
+const std::set<std::string, std::less<>>& declared() {
+  static const std::set<std::string, std::less<>> names = [] {
+    std::set<std::string, std::less<>> found;
+    const auto add_before = [&](std::string_view line, std::size_t end) {
+      while (end > 0 && line[end - 1] == ' ') --end;
+      std::size_t begin = end;
+      while (begin > 0 && is_name(line[begin - 1])) --begin;
+      found.emplace(line.substr(begin, end - begin));
+    };
+    for (const embedded::File& file : embedded::device_files())
+      for (std::string_view rest = file.content; !rest.empty();) {
+        const std::string_view line = rest.substr(0, rest.find('\n'));
+        rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+        if (line.starts_with(' ')) continue;
+        if (line.find("__forceinline__") != line.npos && line.find('(') != line.npos) add_before(line, line.find('('));
+        if (line.starts_with("struct ") || line.starts_with("constexpr ") || line.starts_with("using "))
+          add_before(line, std::min({line.size(), line.find(" {"), line.find('<'), line.find('='), line.find(';')}));
+        if (line.starts_with("constexpr ") && line.find(", ") != line.npos)
+          add_before(line, line.rfind('='));  // the second of two
+      }
+    return found;
+  }();
+  return names;
 }
 
 std::map<std::string_view, int> count_words(std::string_view text) {
@@ -98,7 +125,7 @@ std::string identifier(std::string_view name) {
   std::string out;
   for (const char c : name) out += is_name(c) ? c : '_';
   if (out.empty() || std::isdigit(static_cast<unsigned char>(out.front()))) out = "_" + out;
-  if (reserved().contains(out)) out += "_";
+  while (reserved().contains(out) || declared().contains(out)) out += "_";
   return out;
 }
 

@@ -1,8 +1,7 @@
-// Which integers of generated code need 64 bits. Indices, lengths, int32 elements, small constants, and sums, quotients
-// and choices of these have 32; a scalar of a call, a product, an int64 element and a random word may have more.
+// How many bits the integers of generated code need, from a bound on their values. Lanes and intervals go by it alike:
+// where 64 bits are too few as well, both end at the last number.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -11,12 +10,17 @@
 
 namespace attile {
 
-// Constants that leave room for a sum with an index.
-inline bool is_small(std::int64_t value) { return value >= -(std::int64_t{1} << 30) && value <= std::int64_t{1} << 30; }
-
 using DTypeOf = std::function<DType(const std::string& tensor)>;
+
+// The largest absolute value that an integer can have, or more: of an index or a length 2^28 (longer ones are no matter
+// for arithmetic on them: sums of a few still fit in 32 bits), of a scalar of the call and an int64 element 2^63.
+double magnitude(const Node& n, const DTypeOf& dtype_of);
+
+// Is it held in 64 bits? Elements are held as their type; else what may reach 2^31.
 bool is_wide(const Node& n, const DTypeOf& dtype_of);
-// Made of indices, lengths and small constants alone: no value is near the ends of 32 bits.
-bool is_index_arithmetic(const Node& n);
+// May it exceed 64 bits?
+bool saturates(const Node& n, const DTypeOf& dtype_of);
+// Is no value near the ends of 32 bits?
+bool is_index_like(const Node& n, const DTypeOf& dtype_of);
 
 }  // namespace attile

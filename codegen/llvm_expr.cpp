@@ -19,8 +19,8 @@ Values ExprEmitter::each(const Values& a, const Values& b, const std::function<V
   return out;
 }
 
-// Widens a scalar to the registers of `shape`; integers become i32 there unless `shape` holds i64. Whoever has an
-// integer of more bits widens `shape` first.
+// Widens a scalar to the registers of `shape`; integers become i32 there unless `shape` holds i64, which is_wide() has
+// seen to.
 static Values spread(Function& f, const Values& x, const Values& shape) {
   Val scalar = x.front();
   if (scalar.type == "i64" && element_of(shape.front().type) != "i64") scalar = f.cast("trunc", scalar, "i32");
@@ -43,8 +43,12 @@ Values ExprEmitter::widened(const Values& x) {
   });
 }
 
-bool ExprEmitter::is_wide(const Node& n) const {
-  return attile::is_wide(n, [&](const std::string& tensor) { return environment_.dtype(tensor); });
+Val ExprEmitter::arithmetic(const Node& n, Op op, const Val& a, const Val& b) {
+  const bool ends = saturates(n, dtypes());
+  if (!ends) return op == Op::add ? f_.add(a, b) : op == Op::sub ? f_.sub(a, b) : f_.mul(a, b);
+  const std::string type = mangled(a.type);
+  if (op == Op::mul) return f_.call(a.type, "llvm.smul.fix.sat." + type, {a, b, i32(0)});
+  return f_.call(a.type, (op == Op::add ? "llvm.sadd.sat." : "llvm.ssub.sat.") + type, {a, b});
 }
 
 Values ExprEmitter::constant(double value, const Values& like) {
@@ -136,14 +140,11 @@ Values ExprEmitter::unary(const Node& n, const Values& x) {
   if (n.op == Op::logical_not) return each(x, [&](const Val& v) { return f_.binary("xor", v, ones(v)); });
   if (n.op == Op::to_real) return to_real(x);
   if (n.kind == Kind::integer) {
-    const Values zero = constant(0, x);
-    const auto negated = [&](std::size_t i) { return f_.binary("sub", zero[i], x[i]); };
-    Values out;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const Val minus = negated(i);
-      out.push_back(n.op == Op::abs ? f_.select(f_.compare("icmp slt", x[i], zero[i]), minus, x[i]) : n.op == Op::negate ? minus : x[i]);
-    }
-    return out;
+    if (n.op != Op::negate && n.op != Op::abs) return x;
+    return each(is_wide(n) ? widened(x) : x, [&](const Val& v) {
+      const Val zero = constant(0, {v}).front(), minus = arithmetic(n, Op::sub, zero, v);
+      return n.op == Op::abs ? f_.select(f_.compare("icmp slt", v, zero), minus, v) : minus;
+    });
   }
   return each(to_real(x), [&](const Val& v) -> Val {
     switch (n.op) {
@@ -185,16 +186,16 @@ Values ExprEmitter::divide(const Node& n, const Values& a, const Values& b) {
 void ExprEmitter::match_integers(const Node& n, Values& a, Values& b) {
   const bool compares = n.kind == Kind::boolean;
   // A number beyond 32 bits compares with indices as the last number of 32 bits does.
-  const auto saturates = [&](const Values& scalar, const Values& lanes, const Node& of_lanes) {
-    return compares && is_uniform(scalar) && !is_uniform(lanes) && is_index_arithmetic(of_lanes) && !is_wide(of_lanes);
+  const auto may_end = [&](const Values& scalar, const Values& lanes, const Node& of_lanes) {
+    return compares && is_uniform(scalar) && !is_uniform(lanes) && is_index_like(of_lanes, dtypes());
   };
   const auto saturated = [&](const Values& x) {
     return Values{f_.max(f_.min(x.front(), i64(INT32_MAX)), i64(INT32_MIN))};
   };
   const Node &x = *n.args[0], &y = *n.args[1];
-  if (is_wide(x) && saturates(a, b, y))
+  if (is_wide(x) && may_end(a, b, y))
     a = saturated(a);
-  else if (is_wide(y) && saturates(b, a, x))
+  else if (is_wide(y) && may_end(b, a, x))
     b = saturated(b);
   else if (is_wide(n) || is_wide(x) || is_wide(y))
     a = widened(a), b = widened(b);
@@ -221,9 +222,9 @@ Values ExprEmitter::binary(const Node& n, Values a, Values b) {
   if (op == Op::floor_div || op == Op::floor_mod) return divide(n, a, b);
   return each(a, b, [&](const Val& x, const Val& y) -> Val {
     switch (op) {
-      case Op::add: return f_.binary(integers ? "add" : "fadd", x, y);
-      case Op::sub: return f_.binary(integers ? "sub" : "fsub", x, y);
-      case Op::mul: return f_.binary(integers ? "mul" : "fmul", x, y);
+      case Op::add: return integers ? arithmetic(n, op, x, y) : f_.binary("fadd", x, y);
+      case Op::sub: return integers ? arithmetic(n, op, x, y) : f_.binary("fsub", x, y);
+      case Op::mul: return integers ? arithmetic(n, op, x, y) : f_.binary("fmul", x, y);
       case Op::div: return f_.binary("fdiv", x, y);
       case Op::less: return f_.compare(integers ? "icmp slt" : "fcmp olt", x, y);
       case Op::less_equal: return f_.compare(integers ? "icmp sle" : "fcmp ole", x, y);

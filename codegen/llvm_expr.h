@@ -53,7 +53,10 @@ class ExprEmitter {
   Values widened(const Values& x);
   // floor_div or floor_mod; both operands of one type.
   Values divide(const Node& n, const Values& a, const Values& b);
-  bool is_wide(const Node& n) const;
+  bool is_wide(const Node& n) const { return attile::is_wide(n, dtypes()); }
+  double magnitude(const Node& n) const { return attile::magnitude(n, dtypes()); }
+  // add, sub or mul of i64, which ends at the last number where the result of `n` may exceed it.
+  Val arithmetic(const Node& n, Op op, const Val& a, const Val& b);
   // Both operands in the same number of registers and of one type.
   void match(Values& a, Values& b);
 
@@ -62,6 +65,9 @@ class ExprEmitter {
   Values unary(const Node& n, const Values& x);
   Values binary(const Node& n, Values a, Values b);
   void match_integers(const Node& n, Values& a, Values& b);
+  DTypeOf dtypes() const {
+    return [this](const std::string& tensor) { return environment_.dtype(tensor); };
+  }
   Values each(const Values& x, const std::function<Val(const Val&)>& op);
   Values each(const Values& a, const Values& b, const std::function<Val(const Val&, const Val&)>& op);
 

@@ -254,7 +254,7 @@ class Sum {
       each_load([&](int e, int count) {
         const auto load = [&](int at) { return f_.load(floats(), o_at(r, at), p_.shape.width * 4); };
         if (count == 1) return f_.set(sum(r, e), load(e));
-        const auto [even, odd] = halves(f_, load(e), load(e + 1));
+        const auto [even, odd] = split_halves(f_, load(e), load(e + 1));
         f_.set(sum(r, e), even), f_.set(sum(r, e + 1), odd);
       });
   }
@@ -263,7 +263,7 @@ class Sum {
       each_load([&](int e, int count) {
         const auto store = [&](const Val& x, int at) { f_.store(x, o_at(r, at), p_.shape.width * 4); };
         if (count == 1) return store(f_.get(sum(r, e)), e);
-        const auto [first, second] = whole(f_, f_.get(sum(r, e)), f_.get(sum(r, e + 1)));
+        const auto [first, second] = joined_halves(f_, f_.get(sum(r, e)), f_.get(sum(r, e + 1)));
         store(first, e), store(second, e + 1);
       });
   }
@@ -344,8 +344,8 @@ class Sum {
 int sum_vectors(const StreamShape& shape, int rows, std::int64_t all) {
   if (rows * all <= shape.registers * 3 / 4) return static_cast<int>(all);
   const std::int64_t most = std::max(1, shape.registers / 2 / rows);
-  const std::int64_t passes = (all + most - 1) / most, even = (all + passes - 1) / passes;
-  return static_cast<int>(shape.halves && even % 2 && even < all ? even + 1 : even);
+  const std::int64_t passes = (all + most - 1) / most, each = (all + passes - 1) / passes;
+  return static_cast<int>(shape.halves && each % 2 && each < all ? each + 1 : each);  // both halves in one pass
 }
 
 }  // namespace
@@ -427,12 +427,12 @@ std::string stream_not_finite_function(Module& m, const StreamShape& shape, DTyp
   return name;
 }
 
-std::array<Val, 2> halves(Function& f, const Val& first, const Val& second) {
+std::array<Val, 2> split_halves(Function& f, const Val& first, const Val& second) {
   std::vector<int> even, odd;
   for (int i = 0; i < lanes_of(first.type); ++i) even.push_back(2 * i), odd.push_back(2 * i + 1);
   return {f.shuffle(first, second, even), f.shuffle(first, second, odd)};
 }
-std::array<Val, 2> whole(Function& f, const Val& even, const Val& odd) {
+std::array<Val, 2> joined_halves(Function& f, const Val& even, const Val& odd) {
   const int width = lanes_of(even.type);
   std::vector<int> first, second;
   for (int i = 0; i < width; ++i) {

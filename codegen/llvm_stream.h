@@ -39,7 +39,7 @@ struct StreamProduct {
 
 // void (ptr q, ptr k, i64 stride, i64 n, ptr s, ptr folded, ptr ahead, i64 ahead_stride): s[row·pitch + position] =
 // Σ_d q·k for n positions `stride` bytes apart; a row of q takes padded(cols) words, zero past its end, whatever its
-// type; its first halved(cols) columns are ordered by halves(). `folded` is room for stream_chunk vectors. Up to a
+// type; its first halved(cols) columns are ordered by split_halves(). `folded` is room for stream_chunk vectors. Up to a
 // vector of positions is written; those past the end mean nothing.
 inline constexpr std::int64_t stream_chunk = 64;
 std::string stream_score_function(Module& m, const StreamProduct& product);
@@ -55,8 +55,8 @@ std::string guarded_stream_sum_function(Module& m, const StreamProduct& product)
 std::string stream_not_finite_function(Module& m, const StreamShape& shape, DType type, std::int64_t cols);
 
 // Of 2·width neighbours the even ones, then the odd ones, as vectors of `width`; and back.
-std::array<Val, 2> halves(Function& f, const Val& first, const Val& second);
-std::array<Val, 2> whole(Function& f, const Val& even, const Val& odd);
+std::array<Val, 2> split_halves(Function& f, const Val& first, const Val& second);
+std::array<Val, 2> joined_halves(Function& f, const Val& even, const Val& odd);
 
 // `x.size()` vectors (a power of two ≤ width) folded by `join` (sum, max) into one: lane i·width/x.size() + any
 // holds the whole of vector i.

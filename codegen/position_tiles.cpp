@@ -142,7 +142,7 @@ void PositionTiles::copy_row(const Val& from, const Val& to, std::int64_t cols, 
   const std::int64_t halved = shape_.halved(cols);
   f_.loop(i64(0), i64(halved), 2 * lanes, [&](Val c) {
     const Val second = f_.add(c, i64(lanes));
-    const auto [even, odd] = halves(f_, element(c, lanes), element(second, lanes));
+    const auto [even, odd] = split_halves(f_, element(c, lanes), element(second, lanes));
     f_.store(even, f_.gep(kept, to, c), 4);
     f_.store(odd, f_.gep(kept, to, second), 4);
   });

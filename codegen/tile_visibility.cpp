@@ -11,6 +11,9 @@ constexpr double unbounded = 0x1p100;
 
 struct Interval {
   double low = -unbounded, high = unbounded;
+  Interval() = default;
+  Interval(double from, double to)
+      : low(std::clamp(from, -unbounded, unbounded)), high(std::clamp(to, -unbounded, unbounded)) {}
   bool point() const { return low == high && std::fabs(low) < unbounded; }
 };
 

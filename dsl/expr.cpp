@@ -13,6 +13,8 @@ inline namespace v1 {
 
 namespace {
 
+constexpr double largest_integer = 9007199254740992.0;  // 2^53: exact as a double, as all smaller ones
+
 constexpr int height_limit = 1000;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& remedy = {}) {
@@ -111,8 +113,8 @@ void check_element(const Node& node) {
              fmt::format("the index {} along {} is {}", to_string(node.args[i]), node.axes[i].name,
                          kind_text(node.args[i]->kind)),
              "indices are integers");
-  if (node.kind != Kind::real && node.value != std::floor(node.value))
-    refuse(where, fmt::format("{} cannot stand outside an integer tensor", node.value));
+  if (node.kind != Kind::real && (node.value != std::floor(node.value) || std::fabs(node.value) > largest_integer))
+    refuse(where, fmt::format("{} cannot stand outside an integer tensor", node.value), "integers go up to 2^53");
 }
 
 void check_leaf(const Node& node) {
@@ -127,7 +129,7 @@ void check_leaf(const Node& node) {
         refuse("length", fmt::format("{} has no length of its own", node.dim.name), "ask for query or key");
       return;
     case Op::constant:
-      if (node.kind == Kind::integer && std::fabs(node.value) > 9007199254740992.0)
+      if (node.kind == Kind::integer && std::fabs(node.value) > largest_integer)
         refuse("constant", fmt::format("{} is too large for an exact integer", node.value), "integers go up to 2^53");
       return;
     default: return;
@@ -231,7 +233,10 @@ std::string_view dtypes_of(Kind kind) {
 
 Expr::Expr(double value) : Expr(make_constant(Kind::real, value)) {}
 Expr::Expr(int value) : Expr(make_constant(Kind::integer, value)) {}
-Expr::Expr(std::int64_t value) : Expr(make_constant(Kind::integer, static_cast<double>(value))) {}
+Expr::Expr(std::int64_t value) : Expr(make_constant(Kind::integer, static_cast<double>(value))) {
+  if (value > static_cast<std::int64_t>(largest_integer) || value < -static_cast<std::int64_t>(largest_integer))
+    refuse("constant", fmt::format("{} is too large for an exact integer", value), "integers go up to 2^53");
+}
 Expr::Expr(const Dim& dim) : Expr(make_dim(Op::index, dim)) {}
 
 Expr scalar(std::string name, Kind kind) {

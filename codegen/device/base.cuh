@@ -128,6 +128,22 @@ __device__ __forceinline__ i64 min_(i64 a, i64 b) { return a < b ? a : b; }
 __device__ __forceinline__ i32 abs_(i32 x) { return x < 0 ? -x : x; }
 __device__ __forceinline__ i64 abs_(i64 x) { return x < 0 ? -x : x; }
 
+// a + b, a − b, a · b and |x|, which end at the last number.
+constexpr i64 highest_i64 = 0x7FFFFFFFFFFFFFFF, lowest_i64 = -highest_i64 - 1;
+__device__ __forceinline__ i64 add_ending(i64 a, i64 b) {
+  const auto sum = static_cast<i64>(static_cast<u64>(a) + static_cast<u64>(b));
+  return ((a ^ sum) & (b ^ sum)) < 0 ? (a < 0 ? lowest_i64 : highest_i64) : sum;
+}
+__device__ __forceinline__ i64 sub_ending(i64 a, i64 b) {
+  const auto rest = static_cast<i64>(static_cast<u64>(a) - static_cast<u64>(b));
+  return ((a ^ b) & (a ^ rest)) < 0 ? (a < 0 ? lowest_i64 : highest_i64) : rest;
+}
+__device__ __forceinline__ i64 mul_ending(i64 a, i64 b) {
+  const auto product = static_cast<i64>(static_cast<u64>(a) * static_cast<u64>(b));
+  return __mul64hi(a, b) == product >> 63 ? product : (a < 0) != (b < 0) ? lowest_i64 : highest_i64;
+}
+__device__ __forceinline__ i64 abs_ending(i64 x) { return x < 0 ? sub_ending(0, x) : x; }
+
 // Quotient towards −inf and its remainder; 0 where b is not positive.
 template <class I>
 __device__ __forceinline__ I floor_div(I a, I b) {

@@ -96,41 +96,18 @@ __device__ __forceinline__ void narrow(i32& first, i32& end, const Seen& seen) {
   }
 }
 
+template <class T>
 struct Extremes {
-  i64 low, high;
-};
-
-constexpr i64 highest = 0x7FFFFFFFFFFFFFFF, lowest = -highest - 1;
-
-// a + b, a - b, a * b, which end at the last number.
-__device__ __forceinline__ i64 plus(i64 a, i64 b) {
-  const auto sum = static_cast<i64>(static_cast<u64>(a) + static_cast<u64>(b));
-  return ((a ^ sum) & (b ^ sum)) < 0 ? (a < 0 ? lowest : highest) : sum;
-}
-__device__ __forceinline__ i64 less(i64 a, i64 b) {
-  const auto rest = static_cast<i64>(static_cast<u64>(a) - static_cast<u64>(b));
-  return ((a ^ b) & (a ^ rest)) < 0 ? (a < 0 ? lowest : highest) : rest;
-}
-__device__ __forceinline__ i64 times(i64 a, i64 b) {
-  const auto product = static_cast<i64>(static_cast<u64>(a) * static_cast<u64>(b));
-  return __mul64hi(a, b) == product >> 63 ? product : (a < 0) != (b < 0) ? lowest : highest;
-}
-
-template <class T>
-constexpr T most = sizeof(T) == 4 ? static_cast<T>(0x7FFFFFFF) : static_cast<T>(highest);
-
-template <class T>
-struct Range {
-  T low = most<T>, high = -most<T> - 1;
+  T low = sizeof(T) == 4 ? static_cast<T>(0x7FFFFFFF) : static_cast<T>(highest_i64), high = -low - 1;
   __device__ __forceinline__ void add(T x) { low = min_(low, x), high = max_(high, x); }
 };
 
 // The least and the greatest of `count` elements; of none, the greatest and the least of their type. i32 four at a time
 // where they are neighbours; early, with many on their way at once.
 template <class Early, class T>
-__device__ __forceinline__ Extremes scan(Early, const T* data, i64 stride, i64 count) {
-  Range<T> range;
-  const i32 n = static_cast<i32>(count);
+__device__ __forceinline__ Extremes<T> scan(Early, const T* data, i64 stride, i64 count) {
+  Extremes<T> range;
+  const i32 n = static_cast<i32>(max_(count, i64{0}));
   i32 i = 0;
   if constexpr (sizeof(T) == 4) {
     if (stride == 1 && reinterpret_cast<u64>(data) % 16 == 0) {
@@ -147,24 +124,24 @@ __device__ __forceinline__ Extremes scan(Early, const T* data, i64 stride, i64 c
 #pragma unroll(Early::yes ? 16 : 1)
     for (; i < n; ++i) range.add(data[i * stride]);
   }
-  return {range.low, range.high};
+  return range;
 }
 
-__device__ __forceinline__ Extremes of_warp(Range<i32> own) {
+__device__ __forceinline__ Extremes<i32> of_warp(Extremes<i32> own) {
   return {__reduce_min_sync(0xFFFFFFFFu, own.low), __reduce_max_sync(0xFFFFFFFFu, own.high)};
 }
-__device__ __forceinline__ Extremes of_warp(Range<i64> own) {
+__device__ __forceinline__ Extremes<i64> of_warp(Extremes<i64> own) {
 #pragma unroll
   for (int other = 16; other > 0; other /= 2) {
     own.low = min_(own.low, __shfl_xor_sync(0xFFFFFFFFu, own.low, other));
     own.high = max_(own.high, __shfl_xor_sync(0xFFFFFFFFu, own.high, other));
   }
-  return {own.low, own.high};
+  return own;
 }
 // The same by the 32 lanes of a warp, which all ask for the same.
 template <class T>
-__device__ __forceinline__ Extremes scan_together(const T* data, i64 stride, i64 count) {
-  Range<T> own;
+__device__ __forceinline__ Extremes<T> scan_together(const T* data, i64 stride, i64 count) {
+  Extremes<T> own;
 #pragma unroll 1
   for (i64 i = lane(); i < count; i += 32) own.add(data[i * stride]);
   return of_warp(own);

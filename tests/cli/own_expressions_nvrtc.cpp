@@ -20,7 +20,7 @@ Expr index_mask() {
   const Expr i = query_position(), j = index(key), n = number("n");
   return floor_div(j, 16) <= floor_div(i, 16) && (floor_mod(j * i, 3) != 0 || j == 0) && min(j, n) < max(i, 20) &&
          select(j < 75, n, n + 1) != 5 && !(abs(i - j) * 3 < floor_div(n, number("divisor"))) && -j < 1099511627776.0 &&
-         i - j <= number("left");
+         i - j <= number("left") && abs(i - j) + 5 <= 100 && floor_mod(j, 7) + 1 <= 6 && j <= i + n;
 }
 
 // Tiles are asked about by the extremes of tensors.
@@ -30,7 +30,7 @@ Expr element_mask() {
                seen = input("seen", {batch, query, key}, Kind::boolean);
   const Expr id = wide(batch, key);
   return narrow(batch, key) + 1 == narrow(batch, query_position()) + 1 && id * 2 - index(key) <= id + number("n") &&
-         -id < wide(batch, query_position()) && table(batch, floor_div(index(key), 16)) > 3 && seen;
+         -id < wide(batch, query_position()) && abs(narrow(batch, key)) - index(query) < 1000 && table(batch, floor_div(index(key), 16)) > 3 && seen;
 }
 
 Expr score_of(const Expr& s) {
@@ -57,6 +57,9 @@ TEST_CASE("scores and masks of one's own become CUDA that compiles without a war
   AttentionOptions options;
   SECTION("masks over indices") { options.mask_mod = index_mask; }
   SECTION("masks over elements") { options.mask_mod = element_mask; }
+  SECTION("a mask of which intervals know nothing") {
+    options.mask_mod = [] { return to_real(index(key)) < scalar("limit") || input("wide", {key}, Kind::integer)(key) > 3; };
+  }
   SECTION("scores") { options.score_mod = score_of; }
   const Algorithm a = attention(options);
   const Problem p = problem_of(a);

@@ -73,6 +73,50 @@ TEST_CASE("products of indices have 64 bits") {
   CHECK(run_all(scored) == "");
 }
 
+// A tile is asked about with intervals, in 64 bits; its elements must give the same answer.
+TEST_CASE("sums beside what an interval does not know hide what they should") {
+  const Tensor table = input("table", {query, key}, Kind::integer), line = input("line", {key}, Kind::integer),
+               other = input("other", {query}, Kind::integer);
+  const Expr i = index(query), j = index(key), n = number("n") * 4096;
+  const std::vector<std::pair<const char*, Expr>> masks{
+      {"distance and a number", abs(i - j) + 5 <= 10},
+      {"remainder and a number", floor_mod(j, 7) + 1 <= 3},
+      {"remainder negated", -floor_mod(j, 7) >= -2},
+      {"index less remainder", j - floor_mod(j, 7) <= i},
+      {"distance times a number", abs(i - j) * -1 >= -5},
+      {"element and a number", table(query, key) + 1 <= 3},
+      {"element and index", line(key) + i > 5},
+      {"element negated", -line(key) > i},
+      {"element without sign", abs(line(key)) > i},
+      {"two elements", other(query) - line(key) <= 0},
+      {"sums to 2^31", select(j > i, 1 << 30, 0) + select(j > 5, 1 << 30, 1) > i},
+      {"far apart", (j + (1 << 30)) - (i - (1 << 30)) > Expr(std::int64_t{2147483647 + 40ll})},
+      {"a sum that ends", j <= i + n},
+      {"a product that ends", j * n > i},
+      {"a difference that ends", (j - n) - n < i},
+  };
+  for (const auto& [name, mask] : masks)
+    for (const bool asked : {true, false}) {  // about whole tiles, or of each element
+      const Tensor bit = input("bit", {key}, Kind::integer);
+      const Expr each = asked ? mask : mask && bit(key) * bit(key) == bit(key);
+      Call call = masked_call([&, mask = each] { return mask; });
+      const auto has = [&](const char* tensor) { return call.algorithm().find_input(tensor) != nullptr; };
+      const auto extreme = [](std::int64_t k) {
+        return k % 3 == 0 ? -2147483648.0 : k % 3 == 1 ? 2147483647.0 : static_cast<double>(k % 11);
+      };
+      if (has("table")) call.put("table", DType::int32, {150, 150}, {0}), call.fill("table", [](std::int64_t k) { return static_cast<double>(k * 7 % 5); });
+      if (has("line")) call.put("line", DType::int32, {150}, {0}), call.fill("line", extreme);
+      if (has("other")) call.put("other", DType::int32, {150}, {0}), call.fill("other", extreme);
+      if (has("bit")) call.put("bit", DType::int32, {150}, {0}), call.fill("bit", [](std::int64_t k) { return static_cast<double>(k % 2); });
+      const bool ends = call.algorithm().scalars.size() > 1;
+      for (const double number : ends ? Values{0, 0x1p52, -0x1p52} : Values{0}) {
+        if (ends) call.number("n", number);
+        INFO(name << (asked ? "" : ", element by element") << ", n " << number);
+        CHECK(run_all(call) == "");
+      }
+    }
+}
+
 // What an interval cannot hold must not decide about a tile.
 TEST_CASE("elements of 64 bits hide what they should where scalars are as large") {
   const Tensor id = input("id", {batch, key}, Kind::integer);
