@@ -80,3 +80,32 @@ TEST_CASE("scores and masks of one's own become CUDA that compiles without a war
     }
   }
 }
+
+TEST_CASE("values may have the names of functions, types and constants of the device headers") {
+  NEEDS_NVRTC;
+  const Tensor q = input("q", {batch, head, query, head_dim}), k = input("k", {batch, kv_head, key, head_dim}),
+               v = input("v", {batch, kv_head, key, value_dim});
+  const Algorithm a = for_tiles("scan", query).stream(key, [&](Stream& t) {
+    const Expr s = dot(q, k) * scalar("add_ending");
+    t.visible(abs(index(key) - index(query)) < number("highest_i64") + index(query));
+    const State m = t.running_max("rescale", s);
+    const Expr p = exp(s - m);
+    const State l = t.sum("row_max", p), o = t.sum("fill", dot(p, v));
+    t.rescale({l, o}, [](const Expr& from, const Expr& to) { return exp(from - to); });
+    t.finish([&](Finish& f) { f.output("o", normalise(o, l)); });
+  });
+  const Problem p = problem_of(a);
+  const Target target = target_from_name("sm_80");
+  Schedule by_rows, by_lanes;
+  by_rows.lanes = Lanes::fragments, by_lanes.lanes = Lanes::positions;
+  for (const Schedule& wanted : {by_rows, by_lanes}) {
+    const Schedule s = made_legal(a, p, wanted, target);
+    INFO(to_string(s));
+    for (const EmittedKernel& kernel : generate(a, p, s, target).kernels) {
+      const CompiledCuda compiled =
+          compile_cuda(kernel.text, kernel.name + ".cu", target.arch, embedded::device_files());
+      CHECK(compiled.warnings.empty());
+      CHECK(compiled.resources.size() == 1);
+    }
+  }
+}
