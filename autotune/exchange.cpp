@@ -98,9 +98,8 @@ Point match_of(const Algorithm& a, const Problem& p) {
           {"grouped", p.group > 1 ? "true" : "false"}};
 }
 
-ScheduleFile exported(const ResultStore& store, const ScheduleFile& shipped) {
+ScheduleFile exported(std::span<const TuneResult> results, const ResultStore& store, const ScheduleFile& shipped) {
   const Machine& machine = store.machine();
-  const std::vector<TuneResult> results = store.all();
   // By what a file can tell apart, the head dim last, so that the results of one kind stand by growing head dim.
   std::map<std::pair<std::string, std::int64_t>, const TuneResult*> kept;
   for (const TuneResult& r : results) {

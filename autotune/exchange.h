@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "autotune/results.h"
@@ -17,9 +18,10 @@ ATTILE_API Point match_of(const Algorithm& a, const Problem& p);
 
 // The shipped file of the machine's target with the results before its own schedules. Of results that such a file
 // cannot tell apart (lengths, modifiers) the one with most work stays; a head dim also serves those below it down to
-// the next result. Winners with a fixed number of parts (one part counts
-// for few rows only) leave it to the call where that was tried too.
-ATTILE_API ScheduleFile exported(const ResultStore& store, const ScheduleFile& shipped);
+// the next result. Winners with a fixed number of parts (one part counts for few rows only) leave it to the call where
+// that was tried too. `results` are those of the store.
+ATTILE_API ScheduleFile exported(std::span<const TuneResult> results, const ResultStore& store,
+                                 const ScheduleFile& shipped);
 
 // The imported schedules of a machine; none without a file, or with a warning where it is not whole.
 ATTILE_API std::optional<ScheduleFile> imported(const std::string& folder, const Machine& machine);

@@ -13,7 +13,10 @@ int measure_device(const std::string& device, bool as_json) {
   const std::string folder = result_folder();
   Constants c = measured_constants(facts);
   const Fit fit = fit_to_store(ResultStore(folder, facts.machine), c.form);
-  if (fit.problems > 0) c.effects = fit.effects, c.fitted = fmt::format("{} problems, {} candidates", fit.problems, fit.candidates);
+  if (fit.problems > 0) {
+    c.effects = fit.effects;
+    c.fitted = fmt::format("{} problems, {} candidates", fit.problems, fit.candidates);
+  }
   const std::string fault = keep_constants(c, facts, folder);
   if (as_json) {
     const Json json = {{"device", facts.machine.text()},

@@ -80,8 +80,9 @@ int show_results(const StoreFlags& flags) {
 int export_results(const StoreFlags& flags) {
   const DeviceFacts facts = facts_of_flag(flags.device, flags.threads);
   const ResultStore store(result_folder(), facts.machine);
+  const std::vector<TuneResult> results = store.all();
   const std::string text = fmt::format("# Written by attile tune export on {}.\n{}", facts.machine.text(),
-                                       to_yaml(exported(store, schedule_file(facts.target))));
+                                       to_yaml(exported(results, store, schedule_file(facts.target))));
   if (flags.file.empty() || flags.file == "-") {
     fmt::print("{}", text);
     return good;
@@ -89,7 +90,7 @@ int export_results(const StoreFlags& flags) {
   OutputFile file(flags.file);
   file.write(text);
   file.finish();
-  fmt::print("{}: the schedules of {} results before the shipped ones\n", file.path(), store.all().size());
+  fmt::print("{}: the schedules of {} results before the shipped ones\n", file.path(), results.size());
   return good;
 }
 

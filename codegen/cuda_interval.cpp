@@ -163,8 +163,8 @@ Interval IntervalText::arithmetic(const Node& n, const Interval& a, const Interv
     case Op::min: return {call("min_", a.low, b.low), call("min_", a.high, b.high)};
     case Op::max: return {call("max_", a.low, b.low), call("max_", a.high, b.high)};
     default: {
-      const auto times = [&](const std::string& x, const std::string& y) { return infix("*", x, y); };
-      const std::string ll = times(a.low, b.low), lh = times(a.low, b.high), hl = times(a.high, b.low), hh = times(a.high, b.high);
+      const std::string ll = infix("*", a.low, b.low), lh = infix("*", a.low, b.high),
+                        hl = infix("*", a.high, b.low), hh = infix("*", a.high, b.high);
       return {call("min_", call("min_", ll, lh), call("min_", hl, hh)), call("max_", call("max_", ll, lh), call("max_", hl, hh))};
     }
   }

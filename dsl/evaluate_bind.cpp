@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "dsl/error.h"
+#include "dsl/expr_ops.h"
 
 namespace attile {
 inline namespace v1 {
@@ -42,7 +43,7 @@ void Binding::bind_scalars() const {
   for (const ScalarDecl& decl : algorithm_.scalars) {
     auto at = in_.scalars.find(decl.name);
     if (at == in_.scalars.end()) refuse(fmt::format("the scalar \"{}\" is not given", decl.name));
-    const bool exact = at->second == std::floor(at->second) && std::fabs(at->second) <= 9007199254740992.0;
+    const bool exact = at->second == std::floor(at->second) && std::fabs(at->second) <= largest_integer;
     if (decl.kind == Kind::integer && !exact)
       refuse(fmt::format("the scalar \"{}\" is {}, but an integer up to 2^53 is needed", decl.name, at->second));
   }

@@ -99,7 +99,8 @@ View ElementReader::read_indexed(const Site& site, const Block& block, const std
   std::vector<std::int64_t> at(axes_.size());
   for (std::int64_t j = 0; j < block.count; ++j)
     for (std::int64_t e = 0; e < size_; ++e) {
-      for (std::size_t i = 0; i < at.size(); ++i) at[i] = static_cast<std::int64_t>(std::clamp(args[i].at(j)[maps[i](e)], -1.0, 0x1p62));  // outside is outside
+      for (std::size_t i = 0; i < at.size(); ++i)  // outside is outside, however far
+        at[i] = static_cast<std::int64_t>(std::clamp(args[i].at(j)[maps[i](e)], -1.0, largest_integer));
       buffer[static_cast<std::size_t>(j * size_ + e)] = read_at(site, at);
     }
   return {buffer.data(), streamed_ ? size_ : 0, nullptr};

@@ -13,12 +13,20 @@ inline namespace v1 {
 
 namespace {
 
-constexpr double largest_integer = 9007199254740992.0;  // 2^53: exact as a double, as all smaller ones
-
 constexpr int height_limit = 1000;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& remedy = {}) {
   throw Error(ErrorKind::argument, where, what, remedy);
+}
+
+[[noreturn]] void refuse_constant(const std::string& value) {
+  refuse("constant", value + " is too large for an exact integer", "integers go up to 2^53");
+}
+// As a double, of which 2^53 + 1 would be 2^53.
+double exact(std::int64_t value) {
+  constexpr auto largest = static_cast<std::int64_t>(largest_integer);
+  if (value > largest || value < -largest) refuse_constant(fmt::format("{}", value));
+  return static_cast<double>(value);
 }
 
 std::string_view kind_text(Kind kind) {
@@ -130,7 +138,7 @@ void check_leaf(const Node& node) {
       return;
     case Op::constant:
       if (node.kind == Kind::integer && std::fabs(node.value) > largest_integer)
-        refuse("constant", fmt::format("{} is too large for an exact integer", node.value), "integers go up to 2^53");
+        refuse_constant(fmt::format("{}", node.value));
       return;
     default: return;
   }
@@ -233,10 +241,7 @@ std::string_view dtypes_of(Kind kind) {
 
 Expr::Expr(double value) : Expr(make_constant(Kind::real, value)) {}
 Expr::Expr(int value) : Expr(make_constant(Kind::integer, value)) {}
-Expr::Expr(std::int64_t value) : Expr(make_constant(Kind::integer, static_cast<double>(value))) {
-  if (value > static_cast<std::int64_t>(largest_integer) || value < -static_cast<std::int64_t>(largest_integer))
-    refuse("constant", fmt::format("{} is too large for an exact integer", value), "integers go up to 2^53");
-}
+Expr::Expr(std::int64_t value) : Expr(make_constant(Kind::integer, exact(value))) {}
 Expr::Expr(const Dim& dim) : Expr(make_dim(Op::index, dim)) {}
 
 Expr scalar(std::string name, Kind kind) {

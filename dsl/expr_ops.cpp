@@ -75,12 +75,11 @@ Expr folded_unary(const Node& node) {
 
 // Only integers: their arithmetic is exact, so folding cannot change a bit of any back end's result.
 Expr folded_integers(const Node& node) {
-  constexpr double exact_limit = 9007199254740992.0;
   const double b = node.args[1]->value;
   if ((node.op == Op::floor_div || node.op == Op::floor_mod) && b <= 0) return {};
   if (node.kind == Kind::real) return {};
   const double value = binary_value(node.op, node.args[0]->value, b);
-  if (std::fabs(value) > exact_limit) return {};
+  if (std::fabs(value) > largest_integer) return {};
   return constant_of(node.kind, value);
 }
 

@@ -45,6 +45,9 @@ inline bool is_infix(Op op) {
 
 // Integer division toward minus infinity; a divisor that is not positive has no meaning and gives 0, so that
 // the branch of a select that is not taken cannot trap.
+// 2^53: exact as a double, as all smaller integers are.
+inline constexpr double largest_integer = 9007199254740992.0;
+
 inline double floor_div_value(double a, double b) { return b > 0 ? std::floor(a / b) : 0; }
 
 inline double max_value(double a, double b) {

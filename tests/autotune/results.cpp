@@ -250,14 +250,14 @@ TEST_CASE(
   old.versions = "attile 0.0.1";
   put(old);
   const ScheduleFile shipped = schedule_file(target_from_name("sm_90"));
-  const ScheduleFile file = exported(store, shipped);
+  const ScheduleFile file = exported(store.all(), store, shipped);
   REQUIRE(file.best.size() == shipped.best.size() + 2);
   CHECK(file.best[0].match.head_dim_to == 64);
   CHECK(file.best[0].schedule.tile_rows == 64);
   CHECK(file.best[1].match.head_dim_from == 65);
   CHECK(file.best[1].match.head_dim_to == 128);
   CHECK(parse_schedule_file(to_yaml(file), "exported") == file);
-  CHECK(exported(store, file) == file);  // once more changes nothing
+  CHECK(exported(store.all(), store, file) == file);  // once more changes nothing
   write_text(place / "exported.yaml", to_yaml(file));
   CHECK(import_file((place / "exported.yaml").string(), place.str(), machine()) == file.best.size());
   const std::optional<ScheduleFile> back = imported(place.str(), machine());
@@ -279,7 +279,7 @@ TEST_CASE("an exported schedule leaves the number of parts to the call where tha
     TriedList tried;
     for (const auto& [point, outcome] : outcomes) tried.outcomes[to_string(point)] = outcome;
     REQUIRE(store.put(decode, tried).empty());
-    return exported(store, schedule_file(target_from_name("sm_90"))).best.front();
+    return exported(store.all(), store, schedule_file(target_from_name("sm_90"))).best.front();
   };
   KnownSchedule k = exported_with({{decode.winner, {1e-3, ""}}, {open, {1.25e-3, ""}}});
   CHECK(k.schedule == schedule_of(open));

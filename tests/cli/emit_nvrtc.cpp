@@ -13,11 +13,6 @@ using Json = nlohmann::json;
 
 namespace {
 
-bool knows(const std::string& chip) {
-  const auto& archs = nvrtc().archs;
-  return std::find(archs.begin(), archs.end(), std::stoi(chip.substr(3))) != archs.end();
-}
-
 std::vector<std::string> emitted(const std::string& chip, const std::string& stage) {
   return {"emit", "--target", chip, "--stage", stage, "--dtype", "bfloat16", "--head-dim", "64"};
 }
@@ -27,7 +22,7 @@ std::vector<std::string> emitted(const std::string& chip, const std::string& sta
 TEST_CASE("emit prints PTX of every chip NVRTC knows") {
   NEEDS_NVRTC;
   for (const std::string chip : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
-    if (!knows(chip)) continue;
+    if (!nvrtc_knows(chip)) continue;
     const Finished f = attile_command(emitted(chip, "ptx"));
     INFO(chip << "\n" << f.err);
     CHECK(f.code == 0);
@@ -40,7 +35,7 @@ TEST_CASE("emit prints SASS of every chip NVRTC knows, the second time from the 
   NEEDS_NVRTC;
   if (find_disassembler().empty()) ATTILE_SKIP("no nvdisasm and no cuobjdump");
   for (const std::string chip : {"sm_80", "sm_90", "sm_120"}) {
-    if (!knows(chip)) continue;
+    if (!nvrtc_knows(chip)) continue;
     const Finished f = attile_command(emitted(chip, "sass"));
     INFO(chip << "\n" << f.err);
     CHECK(f.code == 0);

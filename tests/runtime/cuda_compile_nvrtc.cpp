@@ -18,11 +18,6 @@ using namespace attile::test;
 
 namespace {
 
-bool knows(int chip) {
-  const auto& archs = nvrtc().archs;
-  return std::find(archs.begin(), archs.end(), chip) != archs.end();
-}
-
 Error error_of(const std::function<void()>& body) {
   try {
     body();
@@ -68,7 +63,7 @@ TEST_CASE("a kernel is compiled for every chip NVRTC knows and log and cubin agr
   const auto [arch, chip] = GENERATE(values<std::pair<const char*, int>>(
       {{"sm_80", 80}, {"sm_86", 86}, {"sm_89", 89}, {"sm_90", 90}, {"sm_90a", 90}, {"sm_100", 100}, {"sm_120", 120}}));
   CAPTURE(arch, nvrtc().path);
-  if (!knows(chip)) ATTILE_SKIP(fmt::format("NVRTC {} does not know {}", nvrtc().version(), arch));
+  if (!nvrtc_knows(arch)) ATTILE_SKIP(fmt::format("NVRTC {} does not know {}", nvrtc().version(), arch));
   const CompiledCuda compiled = compile_cuda(scale_kernel(), "scale.cu", arch, headers);
   CHECK(compiled.arch == arch);
   CHECK(compiled.ptx.empty());

@@ -1,6 +1,7 @@
 // Tests that compile CUDA skip themselves, with the reason, where NVRTC is missing.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "dsl/error.h"
@@ -19,7 +20,13 @@ inline std::string fault_of_nvrtc() {
   }
 }
 
+// "sm_90", "sm_90a"
+inline bool nvrtc_knows(const std::string& arch) {
+  const auto& archs = nvrtc().archs;
+  return std::find(archs.begin(), archs.end(), std::stoi(arch.substr(3))) != archs.end();
+}
+
 }  // namespace attile::test
 
-#define NEEDS_NVRTC                                                          \
+#define NEEDS_NVRTC \
   if (const std::string missing = attile::test::fault_of_nvrtc(); !missing.empty()) ATTILE_SKIP(missing)
