@@ -5,8 +5,10 @@
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/may_build.h"
@@ -41,6 +43,8 @@ struct Chosen {
 struct Memory {
   std::shared_mutex mutex;
   std::unordered_map<CallKey, Chosen, KeyHash> kernels;
+  std::unordered_set<CallKey, KeyHash> built_behind;  // whose best kernel a thread builds now
+  std::uint64_t times_forgotten = 0;                  // what was begun before is no longer wanted
 };
 Memory& memory() {
   static auto* m = new Memory();  // a call may still run while the process exits
@@ -75,19 +79,37 @@ std::optional<KernelChoice> first_usable(const CallAlgorithm& a, const std::vect
   return std::nullopt;
 }
 
-// Builds the best schedule on a thread of its own, after which calls have it.
+// Builds the best schedule on a thread of its own, after which calls have it. One thread a key, however many calls ask.
 void build_behind(const CallKey& key, const CallAlgorithm& a, const std::vector<Schedule>& schedules) {
-  std::thread([=] {
+  Memory& m = memory();
+  std::uint64_t begun = 0;
+  {
+    const std::unique_lock lock(m.mutex);
+    if (!m.built_behind.insert(key).second) return;
+    begun = m.times_forgotten;
+  }
+  const auto build = [=, &m] {
+    std::optional<KernelChoice> best;
     try {
-      const std::optional<KernelChoice> best = first_usable(a, schedules, key.device, 0);
-      const std::unique_lock lock(memory().mutex);
-      memory().kernels.insert_or_assign(key, Chosen{*best, schedules, false});
+      best = first_usable(a, schedules, key.device, 0);
     } catch (const std::exception& error) {
       warn(fmt::format("a kernel could not be built in the background: {}", error.what()));
-      const std::unique_lock lock(memory().mutex);
-      memory().kernels.erase(key);
     }
-  }).detach();
+    const std::unique_lock lock(m.mutex);
+    if (begun != m.times_forgotten) return;
+    m.built_behind.erase(key);
+    if (best)
+      m.kernels.insert_or_assign(key, Chosen{*best, schedules, false});
+    else
+      m.kernels.erase(key);
+  };
+  try {
+    std::thread(build).detach();
+  } catch (const std::system_error& error) {
+    warn(fmt::format("no thread for a build in the background: {}", error.what()));
+    const std::unique_lock lock(m.mutex);
+    m.built_behind.erase(key);
+  }
 }
 
 Chosen chosen_for(const CallKey& key, Building building, const CallAlgorithm& a, const AttentionCall& call) {
@@ -115,13 +137,18 @@ Chosen chosen_for(const CallKey& key, Building building, const CallAlgorithm& a,
 KernelChoice kernel_choice(const CallKey& key, Building building, const std::function<CallAlgorithm()>& describe,
                            const AttentionCall& call) {
   Memory& m = memory();
+  std::uint64_t begun = 0;
   {
     const std::shared_lock lock(m.mutex);
+    begun = m.times_forgotten;
     const auto it = m.kernels.find(key);
-    if (it != m.kernels.end() && (!it->second.provisional || building != Building::on_demand)) return it->second.choice;
+    if (it != m.kernels.end() && (!it->second.provisional || building == Building::never ||
+                                  (building == Building::background && m.built_behind.contains(key))))
+      return it->second.choice;
   }
   Chosen chosen = chosen_for(key, building, describe(), call);
   const std::unique_lock lock(m.mutex);
+  if (begun != m.times_forgotten) return chosen.choice;
   Chosen& place = m.kernels.try_emplace(key, chosen).first->second;
   if (place.provisional && !chosen.provisional) place = std::move(chosen);
   return place.choice;
@@ -142,8 +169,11 @@ bool give_way(const CallKey& key, const KernelChoice& choice, const Error& error
 }
 
 void forget_chosen_kernels() {
-  const std::unique_lock lock(memory().mutex);
-  memory().kernels.clear();
+  Memory& m = memory();
+  const std::unique_lock lock(m.mutex);
+  m.kernels.clear();
+  m.built_behind.clear();
+  ++m.times_forgotten;
 }
 
 }  // namespace v1

@@ -172,6 +172,26 @@ TEST_CASE("building in the background answers with what is there and then with t
   CHECK(wait_for_schedule(tiles(16, 104)));
 }
 
+TEST_CASE("a build in the background that ends after its choice was forgotten changes nothing", "[C69]") {
+  Fresh fresh;
+  SmallCall small;
+  small.with_slopes(), small.call.softcap = 5;  // no other test has built that
+  small.call.building = Building::background;
+  fresh.chooser->answer = {tiles(16, 96)};
+  const std::uint64_t built = kernel_cache()->stats().builds;
+  for (int i = 0; i < 3; ++i) CHECK_THROWS_AS(run_attention(small.call), Error);
+  fresh.chooser->answer = {};
+  forget_chosen_kernels();
+  small.call.building = Building::on_demand;
+  const Schedule shipped = attention_kernel(small.call).program().schedule;
+  CHECK(shipped != tiles(16, 96));
+  for (int i = 0; i < 600 && kernel_cache()->stats().builds < built + 2; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(kernel_cache()->stats().builds == built + 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // from a built kernel to a choice
+  CHECK(attention_kernel(small.call).program().schedule == shipped);
+}
+
 TEST_CASE("a thousand calls after a warm-up build nothing and never wait, whatever their lengths", "[C69]") {
   Fresh fresh;
   constexpr std::int64_t most = 256, width = 16;
