@@ -37,11 +37,12 @@ Task fragments_tile(const Problem& p, const Schedule& s, const CostSizes& z, con
   t.issue =
       (scores * c.at("score_instructions") + rescaled * rows * z.d_value * c.at("rescale_instructions") + products) /
       c.at("issue_per_cycle");
-  // Each warp of other rows reads all of K and V.
-  const double stream = keys * (z.d_score + z.d_value) * z.operand_bytes,
-               readers = s.partition == Partition::rows ? s.warps : 1;
-  const double row_reads = s.rows_in_registers ? 0 : rows * z.d_score * z.operand_bytes;
-  t.shared = (stream * (readers + 1) + row_reads) / c.at("shared_bytes_per_cycle");
+  // Warps of other rows read all of K and V. Those that share rows read all of q, and pass their weights around.
+  const double stream = keys * (z.d_score + z.d_value) * z.operand_bytes, sharers = s.column_warps,
+               readers = s.partition == Partition::rows ? s.warps / sharers : 1;
+  const double row_reads = s.rows_in_registers ? 0 : rows * z.d_score * z.operand_bytes * sharers;
+  const double weights = sharers > 1 ? scores * z.operand_bytes * (1 + sharers) : 0;
+  t.shared = (stream * (readers + 1) + row_reads + weights) / c.at("shared_bytes_per_cycle");
   t.l2 = stream / c.at("l2_bytes_per_cycle");
   return t;
 }

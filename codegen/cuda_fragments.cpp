@@ -14,8 +14,8 @@ using ir::Axis;
 class Fragments : public Form {
  public:
   explicit Fragments(Frame& frame)
-      : Form(frame), by_rows_(frame.schedule().partition == Partition::rows), M_(frame.panel_rows() / 16),
-        N_(warp_positions(frame.schedule()) / 8) {
+      : Form(frame), by_rows_(frame.schedule().partition == Partition::rows), sharers_(frame.schedule().column_warps),
+        M_(frame.panel_rows() / 16), N_(warp_positions(frame.schedule()) / 8) {
     lay_out();
   }
 
@@ -25,7 +25,9 @@ class Fragments : public Form {
     CodeWriter& out = frame_.out;
     out.line("extern __shared__ __align__(128) char shared[];");
     out.line("const u32 memory = shared_address(shared);");
-    if (by_rows_)
+    if (sharers_ > 1)
+      begin_group();
+    else if (by_rows_)
       out.line("const i32 panel = warp() * $rows, share = 0;", {{"rows", number(frame_.panel_rows())}});
     else
       out.line("const i32 panel = 0, share = warp() * $positions;", {{"positions", number(8 * N_)}});
@@ -91,6 +93,7 @@ class Fragments : public Form {
 
   void sum(const ir::SumMma& op) override {
     const Operand& v = operand(op.v);
+    if (sharers_ > 1) return shared_sum(op, v);
     frame_.out.line("$call$exact($o, $p, $v, share);",
                     {{"call", op.guarded ? "sum_mma_guarded" : "sum_mma"}, {"exact", template_arguments(op.kind, v.type, true)},
                      {"o", name(op.acc)}, {"p", name(op.p)}, {"v", current(v)}});
@@ -120,6 +123,7 @@ class Fragments : public Form {
     CodeWriter& out = frame_.out;
     if (op.op == ir::Reduce::sum) return out.line("row_sum($acc, $src);", {{"acc", name(op.acc)}, {"src", name(op.src)}});
     out.line("row_max($acc, $src);", {{"acc", name(op.acc)}, {"src", name(op.src)}});
+    if (sharers_ > 1) out.line("group_max($acc, group);", {{"acc", name(op.acc)}});
   }
 
   void rescale(const ir::Rescale& op) override {
@@ -140,7 +144,10 @@ class Fragments : public Form {
 
   void end_stream(const ir::Loop& op) override {
     for (const ir::Value v : op.carry)
-      if (decl(v).axis == Axis::row && is_sum(v)) frame_.out.line("quad_sum($l);", {{"l", name(v)}});
+      if (decl(v).axis == Axis::row && is_sum(v)) {
+        frame_.out.line("quad_sum($l);", {{"l", name(v)}});
+        if (sharers_ > 1) frame_.out.line("group_sum($l, group);", {{"l", name(v)}});
+      }
     frame_.out.line("cp_async_wait<0>();");   // of the row operands, where there was no tile to await
     frame_.out.line("__syncthreads();");
   }
@@ -181,7 +188,7 @@ class Fragments : public Form {
   void store(const ir::Store& op) override {
     if (decl(op.src).axis == Axis::feature) return store_rows(op);
     const bool row = decl(op.src).axis == Axis::row;
-    const std::string inside = row ? "lane() % 4 == 0 && $row < all_rows" : "$row < all_rows && $position < position_length";
+    const std::string inside = row ? std::string(sharers_ > 1 ? "group.share == 0 && " : "") + "lane() % 4 == 0 && $row < all_rows" : "$row < all_rows && $position < position_length";
     elements(decl(op.src).axis, op.src, [&] {
       const std::string offset = frame_.offset(op.tensor, output_indices(op.tensor));
       const std::string where = row ? filled(inside, {{"row", row_}}) : filled(inside, {{"row", row_}, {"position", position_}});
@@ -217,6 +224,31 @@ class Fragments : public Form {
     bool streamed;
     std::string tile() const { return name + "_tile"; }
   };
+
+  // Eights of columns that a warp has of a value with `columns`.
+  std::int64_t own_columns(ir::Value v) const { return (decl(v).cols + 7) / 8 / sharers_; }
+
+  void begin_group() {
+    const CudaFootprint f = cuda_footprint(frame_.algorithm(), frame_.context.problem, frame_.schedule());
+    frame_.out.line("const ColumnGroup<$warps> group{warp() / $warps, warp() % $warps, memory + $maxima + warp() / $warps * $bytes};",
+                    {{"warps", number(sharers_)}, {"maxima", number(f.row_operands + f.stream_operands + f.weights)}, {"bytes", number(sharers_ * 64 * M_)}});
+    frame_.out.line("const i32 panel = group.panel * $rows, share = group.share * $positions;", {{"rows", number(frame_.panel_rows())}, {"positions", number(8 * N_)}});
+  }
+  // The first of a warp's columns of a value that has `eights` of its own.
+  std::string first_feature(std::int64_t eights) const { return sharers_ > 1 ? fmt::format("group.share * {}", 8 * eights) : "0"; }
+
+  void shared_sum(const ir::SumMma& op, const Operand& v) {
+    const CudaFootprint f = cuda_footprint(frame_.algorithm(), frame_.context.problem, frame_.schedule());
+    CodeWriter& out = frame_.out;
+    const std::string weights = name(op.p) + "_tile";
+    out.line("const SharedTile<$type, $rows, $keys> $weights{memory + $offset};",
+             {{"type", v.type}, {"rows", number(frame_.schedule().tile_rows)}, {"keys", number(frame_.schedule().tile_keys)}, {"weights", weights},
+              {"offset", number(f.row_operands + f.stream_operands)}});
+    out.line("share_weights($p, $weights, panel, share, group);", {{"p", name(op.p)}, {"weights", weights}});
+    out.line("$call$exact($o, $weights, panel, $v, $first);",
+             {{"call", op.guarded ? "sum_mma_shared_guarded" : "sum_mma_shared"}, {"exact", template_arguments(op.kind, v.type, true)}, {"o", name(op.acc)},
+              {"weights", weights}, {"v", current(v)}, {"first", first_feature(own_columns(op.acc))}});
+  }
 
   static std::string number(std::int64_t n) { return fmt::format("{}", n); }
 
@@ -317,7 +349,7 @@ class Fragments : public Form {
   std::string type_of(ir::Value v) const {
     const ir::ValueDecl& d = decl(v);
     if (d.axis == Axis::row) return row_type();
-    return fmt::format("Fragment<{}, {}>", M_, d.axis == Axis::stream ? N_ : (d.cols + 7) / 8);
+    return fmt::format("Fragment<{}, {}>", M_, d.axis == Axis::stream ? N_ : own_columns(v));
   }
   void declare(ir::Value v) override {
     if (is_new(v)) frame_.out.line("$type $name;", {{"type", type_of(v)}, {"name", name(v)}});
@@ -342,7 +374,7 @@ class Fragments : public Form {
   // The loops over a thread's elements of a value, with the element's place known to expressions inside.
   void elements(Axis axis, ir::Value v, const std::function<void()>& body) {
     CodeWriter& out = frame_.out;
-    const std::int64_t columns = axis == Axis::stream ? N_ : (decl(v).cols + 7) / 8;
+    const std::int64_t columns = axis == Axis::stream ? N_ : own_columns(v);
     const auto each = [&](const char* variable, std::int64_t n) {
       out.line("#pragma unroll");
       out.line("for (int $x = 0; $x < $n; ++$x) {", {{"x", variable}, {"n", number(n)}});
@@ -353,25 +385,32 @@ class Fragments : public Form {
     in_rows_ ? each("h", 2) : each("e", 4);
     row_ = in_rows_ ? "(first_row + 16 * i + 8 * h)" : "(first_row + 16 * i + 8 * (e / 2))";
     if (axis == Axis::stream) position_ = "(first_position + 8 * j + e % 2)";
-    if (axis == Axis::feature) column_ = "(first_column + 8 * j + e % 2)";
+    if (axis == Axis::feature)
+      column_ = sharers_ > 1 ? fmt::format("({} + first_column + 8 * j + e % 2)", first_feature(columns)) : "(first_column + 8 * j + e % 2)";
     body();
     row_ = position_ = column_ = "";
     for (int closing = in_rows_ ? 2 : 3; closing > 0; --closing) out.line("}");
     in_rows_ = false;
   }
 
+  // Warps that share rows store their columns through memory of their own.
   void store_rows(const ir::Store& op) {
-    const std::string type = frame_.type(op.tensor), columns = number(decl(op.src).cols);
-    const std::string address = fmt::format("[&](i32 r) {{ return {}; }}", row_address(op.tensor));
+    const std::int64_t own = sharers_ > 1 ? 8 * own_columns(op.src) : decl(op.src).cols;
+    const std::string type = frame_.type(op.tensor), columns = number(own), rows = number(frame_.schedule().tile_rows);
+    const std::string place = sharers_ > 1 ? fmt::format("memory + group.share * {}", frame_.schedule().tile_rows * 2 * own) : "memory";
+    std::string address = row_address(op.tensor);
+    if (sharers_ > 1) address += " + " + first_feature(own_columns(op.src));
+    address = fmt::format("[&](i32 r) {{ return {}; }}", address);
     if (type == "float")
       return frame_.out.line("store_rows<$columns>($src, panel, rows, $address, $aligned != 0);",
                              {{"columns", columns}, {"src", name(op.src)}, {"address", address}, {"aligned", frame_.args.aligned(op.tensor, 8)}});
-    frame_.out.line("store_rows($src, SharedTile<$type, $rows, $columns>{memory}, panel, rows, $address, $aligned != 0);",
-                    {{"src", name(op.src)}, {"type", type}, {"rows", number(frame_.schedule().tile_rows)}, {"columns", columns},
+    frame_.out.line("store_rows($src, SharedTile<$type, $rows, $columns>{$place}, panel, rows, $address, $aligned != 0);",
+                    {{"src", name(op.src)}, {"type", type}, {"rows", rows}, {"columns", columns}, {"place", place},
                      {"address", address}, {"aligned", aligned(op.tensor)}});
   }
 
   const bool by_rows_;
+  const std::int64_t sharers_;  // warps that have the same rows
   const std::int64_t M_, N_;
   std::vector<Operand> operands_;
   bool in_rows_ = false;

@@ -23,7 +23,7 @@ std::string slot_name(const Parameter& p) {
     case Parameter::Kind::stride: return fmt::format("{}_stride{}", name, p.dim);
     case Parameter::Kind::extent: return fmt::format("{}_extent{}", name, p.dim);
     case Parameter::Kind::aligned: return fmt::format("{}_aligned{}", name, p.dim);
-    case Parameter::Kind::size: return "n_" + name;
+    case Parameter::Kind::size: return "n_" + p.name;  // a word of ours
     default: return name;
   }
 }

@@ -24,6 +24,8 @@ const std::set<std::string, std::less<>>& reserved() {
       "i", "j", "e", "h", "row", "column", "position", "first_position", "first_column", "first_row", "tile", "tile_row",
       "sequence", "head", "kv_head", "part", "stage", "mixed", "task", "threads", "lane", "warp", "walk", "attile", "shared",
       "row_length", "key_length", "position_length", "row_start", "position_start", "all_rows", "infinity", "log2e", "ln2",
+      "a", "n", "r", "t", "w", "at", "bad", "index", "rows", "panel", "share", "group", "memory", "place", "slot", "coming", "seen",
+      "early", "grown", "guarded", "sweep", "row_tile", "tile_number", "all_tiles", "first_tile", "end_tile", "value",
       "bf16", "f16", "u8", "u16", "u32", "u64", "i32", "i64", "pack", "min", "max", "exp", "log", "tanh", "floor", "abs"};
   return words;
 }

@@ -55,8 +55,9 @@ class Emitter {
   }
   std::string head() const {
     const bool fragments = frame_.schedule().lanes == Lanes::fragments;
+    const char* products = frame_.schedule().column_warps > 1 ? "#include \"sm80/columns.cuh\"\n" : "#include \"sm80/guarded.cuh\"\n";
     return fmt::format("// {} | {}\n// {}\n", frame_.kernel.name, to_string(frame_.context.problem), to_string(frame_.schedule())) +
-           (fragments ? "#include \"rowwise.cuh\"\n#include \"sm80/guarded.cuh\"\n" : "#include \"lanes.cuh\"\n") +
+           (fragments ? std::string("#include \"rowwise.cuh\"\n") + products : "#include \"lanes.cuh\"\n") +
            "#include \"visibility.cuh\"\n\nusing namespace attile;\n\n";
   }
   std::string signature(const std::string& name) const {

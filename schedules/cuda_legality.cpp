@@ -11,7 +11,7 @@ namespace attile {
 inline namespace v1 {
 namespace {
 
-constexpr int largest_head_dim = 1024, largest_fragment_dim = 512;
+constexpr int largest_head_dim = 1024, largest_fragment_dim = 576;
 using Reasons = std::vector<std::string>;
 
 struct Case {
@@ -49,6 +49,7 @@ bool check_ranges(const Case& c, Reasons& reasons) {
   if (c.s.splits < 0 || c.s.splits > 1024) reasons.push_back(fmt::format("splits is {}, and it goes from 1 to 1024, or is 0: as many as keep the device busy", c.s.splits));
   range("stages", c.s.stages, 4);
   range("blocks_per_sm", c.s.blocks_per_sm, 8);
+  range("column_warps", c.s.column_warps, 8);
   if (c.s.warps != 1 && c.s.warps != 2 && c.s.warps != 4 && c.s.warps != 8)
     reasons.push_back(fmt::format("warps is {}, and it is 1, 2, 4 or 8", c.s.warps));
   return reasons.size() == before;
@@ -117,8 +118,7 @@ void check_lag(const Case& c, Reasons& reasons) {
 }
 
 void check_fragments(const Case& c, Reasons& reasons) {
-  const int rows = c.s.partition == Partition::rows ? 16 * c.s.warps : 16;
-  const int positions = c.s.partition == Partition::rows ? 16 : 16 * c.s.warps;
+  const int rows = least_rows(c.s), positions = least_keys(c.s);
   if (c.s.tile_rows % rows != 0)
     reasons.push_back(fmt::format("tile_rows {} is no multiple of {}, the rows of {} matrix instructions", c.s.tile_rows, rows, rows / 16));
   if (c.s.tile_keys % positions != 0)
@@ -135,6 +135,23 @@ void check_fragments(const Case& c, Reasons& reasons) {
 
 }  // namespace
 
+std::vector<std::string> column_faults(const Algorithm& a, const Problem& p, const Schedule& s) {
+  Reasons reasons;
+  if (s.warps % s.column_warps != 0) reasons.push_back(fmt::format("column_warps {} does not divide the {} warps", s.column_warps, s.warps));
+  if (s.partition != Partition::rows) reasons.push_back("column_warps have the same rows, and with partition: positions all warps have");
+  int sums = 0;
+  for (const StateDecl& state : a.states) {
+    const std::int64_t columns = sum_columns(a, p, state);
+    if (columns == 0) continue;
+    ++sums;
+    if (columns % (16 * s.column_warps) != 0)
+      reasons.push_back(fmt::format("column_warps {} share the {} columns of '{}', which are no multiple of {}", s.column_warps, columns, state.name,
+                                    16 * s.column_warps));
+  }
+  if (sums != 1) reasons.push_back(fmt::format("column_warps share the columns of one sum, and '{}' has {}", a.name, sums));
+  return reasons;
+}
+
 std::vector<std::string> cuda_legality(const Algorithm& a, const Problem& p, const Schedule& s, const Target& t) {
   const Case c{a, p, s, t};
   Reasons reasons;
@@ -149,7 +166,10 @@ std::vector<std::string> cuda_legality(const Algorithm& a, const Problem& p, con
   check_operands(c, reasons);
   check_weights(c, reasons);
   check_lag(c, reasons);
-  if (in_range) check_fragments(c, reasons);
+  if (!in_range) return reasons;
+  if (s.column_warps > 1)
+    for (std::string& fault : column_faults(a, p, s)) reasons.push_back(std::move(fault));
+  check_fragments(c, reasons);
   return reasons;
 }
 

@@ -24,6 +24,7 @@ std::string to_string(const Schedule& s) {
   if (s.lanes == Lanes::fragments || differs(&Schedule::warps)) out += fmt::format(" warps {}", s.warps);
   if (s.lanes == Lanes::fragments || differs(&Schedule::stages)) out += fmt::format(" stages {}", s.stages);
   if (differs(&Schedule::partition)) out += fmt::format(" partition {}", to_string(s.partition));
+  if (differs(&Schedule::column_warps)) out += fmt::format(" column_warps {}", s.column_warps);
   if (s.rows_in_registers) out += " rows_in_registers";
   if (!s.fold_scale) out += " no fold_scale";
   if (s.lazy_rescale) out += " lazy_rescale";

@@ -39,6 +39,7 @@ struct Schedule {
   // On a GPU
   int warps = 4;                          // of one task
   Partition partition = Partition::rows;  // lanes: fragments
+  int column_warps = 1;                   // partition: rows; so many warps have the same rows, each a share of the keys and of V's columns
   int stages = 2;                         // tiles of the stream in shared memory, those on their way included
   bool rows_in_registers = false;         // the row operand (q) is read from shared memory once
   bool fold_scale = true;                 // the scale of the scores becomes part of the exponential

@@ -13,6 +13,7 @@ constexpr const char* name_of(int Schedule::*member) {
          : member == &Schedule::panel_vectors ? "panel_vectors"
          : member == &Schedule::block         ? "block"
          : member == &Schedule::warps         ? "warps"
+         : member == &Schedule::column_warps  ? "column_warps"
          : member == &Schedule::stages        ? "stages"
          : member == &Schedule::blocks_per_sm ? "blocks_per_sm"
                                               : "splits";
@@ -76,7 +77,7 @@ constexpr ScheduleField fields[] = {
     whole_number<&Schedule::panel_vectors>(), whole_number<&Schedule::block>(),     order,
     yes_or_no<&Schedule::bf16_dot>(),         yes_or_no<&Schedule::pack_group>(),   yes_or_no<&Schedule::pack_ahead>(),
     whole_number<&Schedule::splits>(),        yes_or_no<&Schedule::longest_first>(), whole_number<&Schedule::warps>(),
-    partition,                                whole_number<&Schedule::stages>(),
+    partition,                                whole_number<&Schedule::column_warps>(), whole_number<&Schedule::stages>(),
     yes_or_no<&Schedule::rows_in_registers>(), yes_or_no<&Schedule::fold_scale>(),
     yes_or_no<&Schedule::lazy_rescale>(),      yes_or_no<&Schedule::late_copies>(),
     whole_number<&Schedule::blocks_per_sm>(),

@@ -204,7 +204,9 @@ static std::vector<Schedule> gpu_wishes() {
   lanes.lanes = Lanes::positions, lanes.tile_rows = 4, lanes.tile_keys = 32;
   Schedule rows_in_parts = small;
   rows_in_parts.splits = 2, rows_in_parts.warps = 8, rows_in_parts.tile_rows = 128;
-  return {small, wide, shared, parts, lanes, rows_in_parts};
+  Schedule columns = wide;
+  columns.column_warps = 2, columns.tile_rows = 32, columns.tile_keys = 32, columns.stages = 2, columns.rows_in_registers = false;
+  return {small, wide, shared, parts, lanes, rows_in_parts, columns};
 }
 
 std::vector<Schedule> Call::tilings() const {

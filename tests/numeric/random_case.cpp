@@ -80,7 +80,7 @@ Schedule draw_schedule(Draw& d, const ProblemCase& c, const Target& t) {
   return s;
 }
 
-Schedule draw_gpu_schedule(Draw& d, const ProblemCase& c) {
+Schedule draw_gpu_schedule(Draw& d, ProblemCase& c) {
   Schedule s;
   s.longest_first = d.chance(2);
   s.pack_group = c.heads > 1 && d.chance(3);
@@ -99,6 +99,15 @@ Schedule draw_gpu_schedule(Draw& d, const ProblemCase& c) {
     s.stages = static_cast<int>(d.in(1, 4));
     s.rows_in_registers = d.chance(2);
     s.fold_scale = !d.chance(4);
+    s.lazy_rescale = d.chance(2);
+    s.late_copies = d.chance(3);
+    if (rows && s.warps > 1 && d.chance(3)) {
+      s.column_warps = static_cast<int>(std::min<std::int64_t>(s.warps, d.of<std::int64_t>({2, 2, 4})));
+      s.tile_rows = 16 * s.warps / s.column_warps * static_cast<int>(d.in(1, 2));
+      s.tile_keys = 16 * s.column_warps * static_cast<int>(d.in(1, 2));
+      const std::int64_t step = 16 * s.column_warps;
+      c.value_dim = (c.value_dim + step - 1) / step * step;
+    }
   }
   AttentionOptions options = c.options;
   const Algorithm a = attention(options);

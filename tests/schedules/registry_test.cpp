@@ -38,7 +38,7 @@ std::vector<Algorithm> algorithms() {
 
 // The problem that an entry is meant for.
 Problem problem_of(const Algorithm& a, const ScheduleMatch& m) {
-  const std::int64_t d = m.head_dim_from > 1 ? std::min<std::int64_t>(m.head_dim_to, 256) : std::min<std::int64_t>(m.head_dim_to, 128);
+  const std::int64_t most = m.head_dim_from > 256 ? 512 : m.head_dim_from > 1 ? 256 : 128, d = std::min<std::int64_t>(m.head_dim_to, most);
   Problem p = problem_for(a, m.dtype.empty() ? DType::float32 : m.dtype.front(), d, d);
   p.few_rows = m.few_rows.value_or(false);
   p.group = m.grouped.value_or(false) ? 4 : 1;
