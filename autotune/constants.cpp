@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "autotune/embedded.h"
+#include "autotune/results.h"
 #include "autotune/worker.h"
 #include "dsl/error.h"
 #include "runtime/cuda_peaks.h"
@@ -25,6 +26,8 @@ namespace {
 
 constexpr std::size_t most_bytes = 1 << 20;
 constexpr double measuring_patience = 60;
+// No machine's constant and no effect lies outside.
+constexpr double least_constant = 1e-12, most_constant = 1e15;
 
 const embedded::File* shipped_file(const std::string& stem) {
   for (const embedded::File& file : embedded::model_files())
@@ -123,7 +126,9 @@ Constants parse_constants(std::string_view text, const std::string& file) {
     auto& into = name.Scalar() == "values" ? c.values : c.effects;
     for (const auto& [key, number] : reader.mapping(value, name.Scalar())) {
       const double x = reader.number(number, key.Scalar());
-      if (!(x > 0) || !std::isfinite(x)) reader.fail(number, fmt::format("{} is above 0", key.Scalar()));
+      if (!(x >= least_constant && x <= most_constant))
+        reader.fail(number,
+                    fmt::format("{} is above 0: from {:g} to {:g}", key.Scalar(), least_constant, most_constant));
       into[key.Scalar()] = x;
     }
   }
@@ -172,12 +177,13 @@ Constants device_constants(const DeviceFacts& facts, const std::string& folder) 
     }
   }
   Constants c = measured_constants(facts);
-  if (!folder.empty())
+  if (!folder.empty() && store_fault(folder).empty())
     if (const std::string fault = keep_constants(c, facts, folder); !fault.empty()) warn(fault);
   return c;
 }
 
 std::string keep_constants(const Constants& c, const DeviceFacts& facts, const std::string& folder) {
+  if (std::string fault = store_fault(folder); !fault.empty()) return fault;
   const std::string path = path_of(facts, folder), beside = path + "." + unique_suffix();
   int error = make_folders(folder);
   if (!error)

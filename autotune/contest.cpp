@@ -46,12 +46,13 @@ void contest(TuneDevice& device, std::vector<Entrant>& entrants, const ContestRu
     if (const double seconds = device.probe(); seconds > 0) probes.push_back(seconds);
     for (std::size_t i = 0; i < entrants.size(); ++i) {  // nobody is always first
       Entrant& e = entrants[(i + static_cast<std::size_t>(round)) % entrants.size()];
+      if (device.stopped()) return;
       if (e.out || (over() && !e.samples.empty())) continue;
       const Timing timing = device.time(e.point, rules.cache);
-      if (timing.fault.empty())
+      if (!timing.fault.empty())
+        e.fault = timing.fault, e.late = timing.late, e.out = true;
+      else if (timing.seconds > 0)
         e.samples.push_back(timing.seconds);
-      else
-        e.fault = timing.fault, e.out = true;
     }
     if (over()) return;
     if (rules.eliminates) eliminate(entrants, round + 1);

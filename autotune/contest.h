@@ -19,6 +19,7 @@ struct Entrant {
   Point point;
   std::vector<double> samples;
   std::string fault;  // of a sample that failed
+  bool late = false;  // of the fault: no answer came in time
   bool out = false;
   double centre() const { return centre_of(samples); }
 };
@@ -31,7 +32,8 @@ struct ContestRules {
   static double margin(int rounds_done);
 };
 
-// `over` is asked before every sample; once it says so no further sample is begun, except that each entrant gets one.
+// `over` is asked before every sample; once it says so no further sample is begun, except that each entrant gets one,
+// unless the device is stopped.
 // Who leaves stays among the entrants with `out` set. `probes` gets the device's probe of every round.
 ATTILE_API void contest(TuneDevice& device, std::vector<Entrant>& entrants, const ContestRules& rules,
                         const std::function<bool()>& over, std::vector<double>& probes);

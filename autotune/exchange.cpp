@@ -74,11 +74,33 @@ KnownSchedule known_of(const TuneResult& r, const ResultStore& store) {
   return k;
 }
 
+// Of any file that the user names: links and pipes too.
 std::string text_of(const std::string& path) {
+  const auto refuse = [&](const std::string& why) { throw Error(ErrorKind::environment, path, why); };
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) refuse(fmt::format("it cannot be read: {}", error_text(errno)));
   std::string text;
-  const int error = read_file(AT_FDCWD, path, most_bytes, text);
-  if (error) throw Error(ErrorKind::environment, path, fmt::format("it cannot be read: {}", error_text(error)));
-  return text;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t count = ::read(file.get(), buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EISDIR) refuse("it is a folder, and a schedule file is wanted");
+    if (count < 0) refuse(fmt::format("it cannot be read: {}", error_text(errno)));
+    if (count == 0) return text;
+    text.append(buffer, static_cast<std::size_t>(count));
+    if (text.size() > most_bytes) refuse(fmt::format("it has more than {} bytes", most_bytes));
+  }
+}
+
+// Whether this version has words for the winner; else it is passed over with one line.
+bool is_readable(const TuneResult& r, const std::string& where) {
+  try {
+    schedule_of(r.winner, where);
+    return true;
+  } catch (const Error& e) {
+    warn(fmt::format("a tuning result is passed over: {}", e.what()));
+    return false;
+  }
 }
 
 }  // namespace
@@ -103,7 +125,7 @@ ScheduleFile exported(std::span<const TuneResult> results, const ResultStore& st
   // By what a file can tell apart, the head dim last, so that the results of one kind stand by growing head dim.
   std::map<std::pair<std::string, std::int64_t>, const TuneResult*> kept;
   for (const TuneResult& r : results) {
-    if (r.machine != machine.text() || r.versions != machine.versions() || r.match.empty()) continue;
+    if (r.machine != machine.text() || r.versions != machine.versions() || !is_readable(r, store.path())) continue;
     Point kind = r.match;
     std::erase_if(kind, [](const auto& entry) { return entry.first == "head_dim"; });
     const TuneResult*& place = kept[{to_string(kind), std::atoll(field(r.match, "head_dim").c_str())}];
@@ -150,8 +172,8 @@ std::size_t import_file(const std::string& path, const std::string& folder, cons
   if (file.target != machine.target)
     throw Error(ErrorKind::argument, path,
                 fmt::format("it is for {}, and this device is {}", file.target, machine.target));
-  if (folder.empty())
-    throw Error(ErrorKind::environment, "import", "there is no folder to keep schedules in", "see attile doctor");
+  if (const std::string fault = store_fault(folder); !fault.empty())
+    throw Error(ErrorKind::environment, "import", fault, "see attile doctor");
   const std::string place = imported_path(folder, machine), beside = place + "." + unique_suffix();
   int error = make_folders(folder);
   if (!error) error = write_file(AT_FDCWD, beside, text);

@@ -1,4 +1,5 @@
 #include "autotune/constants.h"
+#include "dsl/error.h"
 
 namespace attile {
 inline namespace v1 {
@@ -9,8 +10,10 @@ Fit fit_to_store(const ResultStore& store, const std::string& form, std::size_t 
   for (const TriedList& tried : store.all_tried()) {
     std::vector<FitSample> of_problem;
     for (const auto& [point, outcome] : tried.outcomes)
-      if (outcome.seconds > 0 && outcome.predicted > 0)
-        of_problem.push_back({parse_point(point, "tried"), outcome.predicted, outcome.seconds, fit.problems});
+      if (outcome.seconds > 0 && outcome.predicted > 0) try {
+          of_problem.push_back({parse_point(point, "tried"), outcome.predicted, outcome.seconds, fit.problems});
+        } catch (const Error&) {  // what no version writes
+        }
     if (of_problem.size() < least) continue;
     ++fit.problems;
     samples.insert(samples.end(), of_problem.begin(), of_problem.end());

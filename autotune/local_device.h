@@ -22,12 +22,15 @@ struct TuneProblem {
 
 class ATTILE_API LocalDevice : public TuneDevice {
  public:
+  // Seconds without an answer that count as a hang. The first candidate that runs may take up to `first` where that is
+  // more than `run`, and tells how long the others may.
   struct Limits {
-    double build = 90, run = 15;  // seconds without an answer that count as a hang
+    double build = 90, run = 15, first = 0;
   };
   // All of them outlive this. What a worker does can be replaced by tests.
   using Serve = std::function<void(WorkerLine&, const Point&)>;
-  LocalDevice(const TuneProblem& problem, const Reference& reference, const DeviceFacts& facts);
+  // `budget`: of the search, by which a first call of minutes is waited for or not.
+  LocalDevice(const TuneProblem& problem, const Reference& reference, const DeviceFacts& facts, double budget = 30);
   LocalDevice(std::size_t width, Limits limits, Serve serve);
   ~LocalDevice() override;
 
@@ -42,10 +45,15 @@ class ATTILE_API LocalDevice : public TuneDevice {
   struct Trial;
   void advance(std::vector<Trial>& trials);
   void let_check(std::vector<Trial>& trials);
+  void judge(Trial& trial);
+  void begin(std::vector<Trial>& trials, const Point& point, Proof& proof);
+  void give_up(std::vector<Trial>& trials, bool all);
+  std::optional<std::string> answer_of(Worker& worker, double limit) const;
   std::size_t width_;
   Limits limits_;
   Serve serve_;
   bool has_measure_ = false;  // a candidate was good
+  double longest_check_ = 0;  // of those that were good
   std::map<std::string, std::unique_ptr<Worker>> ready_;
   std::unique_ptr<Worker> prober_;  // of a GPU
 };

@@ -114,6 +114,7 @@ void Reference::choose_rows(const Algorithm& a, EvaluateInputs& in, double secon
   for (const Operand& operand : product_operands(a))
     if (const TensorRef* t = find(arguments_, operand.tensor); t && operand.streamed)
       row_steps += static_cast<double>(t->shape[2] * t->shape[static_cast<std::size_t>(t->rank - 1)]);
+  whole_seconds_ = static_cast<double>(begin.back()) * row_steps / steps_a_second;
   const auto wanted =
       std::min(begin.back(), std::max(least_rows, static_cast<std::int64_t>(seconds * steps_a_second / row_steps)));
   for (std::int64_t k = 0; k < wanted; ++k) {

@@ -32,6 +32,8 @@ class ATTILE_API Reference {
 
   std::size_t rows() const { return rows_.size(); }
   std::size_t bytes() const;  // of all tensors of the call
+  // About what the untiled reference takes for every row.
+  double whole_seconds() const { return whole_seconds_; }
 
  private:
   struct Output {
@@ -56,6 +58,7 @@ class ATTILE_API Reference {
   std::vector<std::int64_t> starts_;  // of the sequences among packed rows
   std::vector<Output> outputs_;
   bool packed_ = false, selects_ = false;
+  double whole_seconds_ = 0;
   struct Shared;
   Shared* shared_ = nullptr;
   std::size_t shared_bytes_ = 0;

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <cmath>
+#include <cstdlib>
+
 #include "autotune/results.h"
 #include "dsl/error.h"
 #include "schedules/yaml_reader.h"
@@ -116,6 +119,12 @@ TuneResult parse_result_line(std::string_view line, const std::string& where) {
     read_field(reader, name.Scalar(), value, result, where);
   if (result.bucket.algorithm.empty() || result.bucket.problem.empty())
     damaged("a result names its algorithm and problem");
+  const auto is_measure = [](double x) { return std::isfinite(x) && x >= 0; };
+  if (!is_measure(result.seconds) || result.seconds == 0) damaged("a result's seconds are above 0");
+  for (const double x : {result.default_seconds, result.spread, result.gflops, result.shape.visible})
+    if (!is_measure(x)) damaged("a result's numbers are not below 0");
+  const std::string* head_dim = value_of(result.match, "head_dim");
+  if (head_dim == nullptr || std::atoll(head_dim->c_str()) < 1) damaged("a result's match has a head_dim of 1 or more");
   return result;
 }
 

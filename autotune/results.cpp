@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 
 #include "dsl/error.h"
 #include "runtime/cache_folder.h"
@@ -50,10 +51,16 @@ std::string beginning(const Bucket& bucket) {
   return line.substr(0, line.find(", bucket: ["));
 }
 
-std::string tried_key(const Bucket& bucket, const Machine& machine) {
-  const std::string text = to_string(bucket) + machine.text() + machine.versions();
+std::string tried_key(const Bucket& bucket, const std::string& machine, const std::string& versions) {
+  const std::string text = to_string(bucket) + machine + versions;
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   return fmt::format("- {:016x}{:016x}: ", hash.high64, hash.low64);
+}
+
+// Of a machine's text.
+std::string without_units(std::string text) {
+  const std::size_t end = text.rfind(" units"), from = end == std::string::npos ? end : text.rfind(", ", end);
+  return from == std::string::npos ? text : text.erase(from, end - from);
 }
 
 std::string plain(const std::string& text) {
@@ -104,6 +111,7 @@ TriedList parse_tried(std::string_view line, std::string_view key) {
     std::from_chars(fields[1].data(), fields[1].data() + fields[1].size(), outcome.seconds);
     std::from_chars(fields[2].data(), fields[2].data() + fields[2].size(), outcome.predicted);
     outcome.fault = fields[3];
+    if (!std::isfinite(outcome.seconds) || outcome.seconds < 0) continue;
     tried.outcomes.emplace(fields[0], outcome);
   }
   return tried;
@@ -155,6 +163,7 @@ std::vector<TuneResult> ResultStore::nearest(const Bucket& bucket) const {
     if (!line.starts_with(begin)) continue;
     try {
       TuneResult r = parse_result_line(line, path());
+      if (r.machine != machine && same_device(r.machine, machine)) continue;
       if (r.machine != machine || r.versions != versions)
         warn(fmt::format("a tuning result of {} with {} is passed over; here it is {} with {}", r.machine, r.versions,
                          machine, versions));
@@ -174,12 +183,18 @@ std::vector<TuneResult> ResultStore::nearest(const Bucket& bucket) const {
 std::optional<TuneResult> ResultStore::find(const Bucket& bucket) const {
   std::vector<TuneResult> near = nearest(bucket);
   if (near.empty() || near.front().bucket != bucket) return std::nullopt;
+  try {
+    schedule_of(near.front().winner, path());
+  } catch (const Error& e) {
+    warn(fmt::format("a tuning result is passed over: {}", e.what()));
+    return std::nullopt;
+  }
   return std::move(near.front());
 }
 
 TriedList ResultStore::tried(const Bucket& bucket) const {
   if (folder_.empty()) return {};
-  const std::string text = text_of_file(tried_path()), key = tried_key(bucket, machine_);
+  const std::string text = text_of_file(tried_path()), key = tried_key(bucket, machine_.text(), machine_.versions());
   for (const std::string_view line : lines_of(text))
     if (line.starts_with(key)) return parse_tried(line, key);
   return {};
@@ -196,17 +211,19 @@ std::vector<TriedList> ResultStore::all_tried() const {
 }
 
 std::string ResultStore::put(const TuneResult& result, const TriedList& tried) {
-  if (folder_.empty()) return "there is no folder to keep tuning results in";
+  if (std::string fault = store_fault(folder_); !fault.empty()) return fault;
   if (const int error = make_folders(folder_))
     return fmt::format("'{}' cannot be created: {}", folder_, error_text(error));
   const FileLock lock(fmt::format("{}/.lock-{}", folder_, machine_.file_name()), patience, {});
   const std::string old = text_of_file(path()), old_tried = text_of_file(tried_path());
-  const std::string begin = beginning(result.bucket), key = tried_key(result.bucket, machine_);
+  const std::string begin = beginning(result.bucket), key = tried_key(result.bucket, result.machine, result.versions);
   std::vector<std::string> lines, tried_lines;
   for (const std::string_view line : lines_of(old)) {
     if (line.starts_with(begin)) {  // of this kind: replaced if it is this bucket's, whole or not, of any version
       try {
-        if (parse_result_line(line, path()).bucket == result.bucket) continue;
+        const TuneResult r = parse_result_line(line, path());
+        const bool other_units = r.machine != result.machine && same_device(r.machine, result.machine);
+        if (r.bucket == result.bucket && !other_units) continue;
       } catch (const Error&) {
         continue;
       }
@@ -217,9 +234,13 @@ std::string ResultStore::put(const TuneResult& result, const TriedList& tried) {
   for (const std::string_view line : lines_of(old_tried))
     if (!line.starts_with(key)) tried_lines.emplace_back(line);
   tried_lines.push_back(tried_line(key, tried));
-  int error = replace_file(folder_, path(), joined(results_head, std::move(lines)));
-  if (!error) error = replace_file(folder_, tried_path(), joined(tried_head, std::move(tried_lines)));
-  return error ? fmt::format("'{}' cannot be written: {}", path(), error_text(error)) : "";
+  const auto told = [](const std::string& file, int error) {
+    return fmt::format("'{}' cannot be written: {}", file, error_text(error));
+  };
+  if (const int error = replace_file(folder_, path(), joined(results_head, std::move(lines))))
+    return told(path(), error);
+  const int error = replace_file(folder_, tried_path(), joined(tried_head, std::move(tried_lines)));
+  return error ? told(tried_path(), error) : "";
 }
 
 std::vector<TuneResult> ResultStore::all(std::vector<std::string>* faults) const {
@@ -237,7 +258,9 @@ std::vector<TuneResult> ResultStore::all(std::vector<std::string>* faults) const
 }
 
 std::size_t ResultStore::forget(const std::function<bool(const TuneResult&)>& gone) {
-  if (folder_.empty()) return 0;
+  if (const std::string fault = store_fault(folder_); !fault.empty())
+    throw Error(ErrorKind::environment, "forget", fault);
+  if (::access(path().c_str(), F_OK) != 0 && ::access(tried_path().c_str(), F_OK) != 0) return 0;
   const FileLock lock(fmt::format("{}/.lock-{}", folder_, machine_.file_name()), patience, {});
   const std::string old = text_of_file(path()), old_tried = text_of_file(tried_path());
   std::vector<std::string_view> lines, tried_lines = lines_of(old_tried);
@@ -249,16 +272,33 @@ std::size_t ResultStore::forget(const std::function<bool(const TuneResult&)>& go
       goes = gone(r);
       count += goes;
       if (goes)
-        std::erase_if(tried_lines,
-                      [&, key = tried_key(r.bucket, machine_)](std::string_view l) { return l.starts_with(key); });
+        std::erase_if(tried_lines, [&, key = tried_key(r.bucket, r.machine, r.versions)](std::string_view l) {
+          return l.starts_with(key);
+        });
     } catch (const Error&) {
     }
     if (!goes) lines.push_back(line);
   }
-  int error = replace_file(folder_, path(), joined(results_head, lines));
-  if (!error) error = replace_file(folder_, tried_path(), joined(tried_head, tried_lines));
-  if (error) throw Error(ErrorKind::environment, path(), fmt::format("it cannot be written: {}", error_text(error)));
+  const auto replace = [&](const std::string& file, const std::string& text) {
+    if (const int error = replace_file(folder_, file, text))
+      throw Error(ErrorKind::environment, file, fmt::format("it cannot be written: {}", error_text(error)));
+  };
+  replace(path(), joined(results_head, lines));
+  replace(tried_path(), joined(tried_head, tried_lines));
   return count;
+}
+
+bool same_device(const std::string& machine, const std::string& other) {
+  return without_units(machine) == without_units(other);
+}
+
+std::string store_fault(const std::string& folder) {
+  const CacheMode mode = options().cache;
+  if (mode == CacheMode::readonly) return "the cache folder is to be read only (ATTILE_CACHE=readonly)";
+  if (!folder.empty()) return "";
+  if (mode == CacheMode::off) return "there is no folder to keep tuning results in (ATTILE_CACHE=off)";
+  const std::string reason = open_cache_folder(options().cache_dir, mode).reason;
+  return fmt::format("there is no folder to keep tuning results in{}{}", reason.empty() ? "" : ": ", reason);
 }
 
 std::string result_folder() {

@@ -1,7 +1,7 @@
 // What tuning found, kept for the user: one YAML file per device model, one line per result, each with a checksum. A
-// line that is damaged or of another machine or version is passed over with one warning and replaced by the next result
-// for the same problem. Any number of processes may read and write at once; a file changes whole or not at all. No
-// fault of the disk is an error of the caller's.
+// line that is damaged or of another version or power limit is passed over with one warning and replaced by the next
+// result for the same problem; results for several thread counts stand side by side. Any number of processes may read
+// and write at once; a file changes whole or not at all. No fault of the disk is an error of the caller's.
 //
 // A look-up reads the one file as text and parses only lines of the problem asked for.
 #pragma once
@@ -57,6 +57,7 @@ class ATTILE_API ResultStore {
   // Results of this machine and these versions that hold for the bucket, nearest first: the bucket's own, then those at
   // growing distance (equal ones in the order of their text).
   std::vector<TuneResult> nearest(const Bucket& bucket) const;
+  // The bucket's own, if this version has words for its winner.
   std::optional<TuneResult> find(const Bucket& bucket) const;
   TriedList tried(const Bucket& bucket) const;
   // Of every bucket, machine and version in the file: what the model is fitted to.
@@ -66,7 +67,8 @@ class ATTILE_API ResultStore {
   std::string put(const TuneResult& result, const TriedList& tried);
   // Every good line, of any version; `faults` gets a sentence per line that is not.
   std::vector<TuneResult> all(std::vector<std::string>* faults = nullptr) const;
-  // Removes results for which `gone` says so; returns their number.
+  // Removes results for which `gone` says so; returns their number. Throws Error(environment) where it may not or
+  // cannot.
   std::size_t forget(const std::function<bool(const TuneResult&)>& gone);
 
   const Machine& machine() const { return machine_; }
@@ -86,6 +88,11 @@ inline constexpr std::size_t most_result_bytes = std::size_t{4} << 20;
 
 // `tuned` in the folder of the kernel cache; empty where there is none or it may not be used.
 ATTILE_API std::string result_folder();
+// Why nothing may be kept in that folder, as far as options and the cache folder say; empty where it may.
+ATTILE_API std::string store_fault(const std::string& folder);
+
+// Whether two texts of machines differ in their number of units at most, which on a CPU is what a call asks for.
+ATTILE_API bool same_device(const std::string& machine, const std::string& other);
 
 // The lines of a results file; for export, import and tests.
 ATTILE_API std::string result_line(const TuneResult& result);

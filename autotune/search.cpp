@@ -38,11 +38,13 @@ class Search {
       }
     sort();
     if (options.yardstick) yardstick_ = space.find(*options.yardstick);
+    device_.stop = options.stop;
   }
+  ~Search() { device_.stop = nullptr; }
 
   SearchResult run() {
     compete(first_batch(), "checking");
-    const bool first_over = !stopped();
+    const bool first_over = !stopped() && !out_of_time(1);
     while (!stopped() && !out_of_time(search_share)) {
       const std::vector<std::size_t> next = next_batch();
       result_.exhausted = next.empty();
@@ -200,7 +202,7 @@ class Search {
         device_, entrants, rules, [&] { return stopped() || out_of_time(1); }, probes_);
     const double scale = ranks ? drift(group, entrants) : 1;
     for (std::size_t k = 0; k < group.size(); ++k) {
-      if (!entrants[k].fault.empty())
+      if (!entrants[k].fault.empty() && (ranks || !entrants[k].late))
         fail(group[k], entrants[k].fault);
       else if (ranks && !entrants[k].samples.empty())
         take(group[k], entrants[k], scale);
@@ -236,8 +238,8 @@ class Search {
                     [&](const Measured& m) { return m.candidate == *yardstick_; }))
       last.push_back(*yardstick_);
     report("finalists");
-    last = proven(last);
-    if (last.size() > 1) time_finals(last);
+    if (!stopped()) last = proven(last);
+    if (last.size() > 1 && !stopped()) time_finals(last);
     for (Measured& m : result_.measured)
       (options_.cache == CacheState::warm ? m.warm : m.cold) =
           std::find(last.begin(), last.end(), m.candidate) == last.end() ? 0 : m.seconds;

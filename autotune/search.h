@@ -36,7 +36,7 @@ struct SearchOptions {
   bool only_new = false;           // only candidates that are not in `known.seen`, and the leader to compare with
   bool again = false;              // the known leaders only, timed anew
   TriedList known;                 // of earlier runs: not tried again
-  const std::atomic<bool>* stop = nullptr;  // set: end soon with what is known
+  const std::atomic<bool>* stop = nullptr;  // set: end at once with what is known
   std::function<void(const SearchProgress&)> progress;
   // Called whenever more is known, so that a process that is killed loses little.
   std::function<void(const TriedList&)> keep;
@@ -58,7 +58,7 @@ struct SearchResult {
   double yardstick_seconds = 0;       // 0: it failed
   bool noisy = false;
   std::string noise;       // in words; empty where none was seen
-  bool complete = false;   // neither stopped nor out of time before the first contest was over
+  bool complete = false;   // not stopped, and in time until the first contest was over
   bool exhausted = false;  // nothing was left to try
 };
 

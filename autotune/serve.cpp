@@ -77,7 +77,7 @@ class CpuSubject : public Subject {
   double cold() {
     if (flush_.empty()) flush_.resize(static_cast<std::size_t>(flush_bytes_));
     double best = 1e300;
-    for (int i = 0; i < least_calls; ++i) {
+    for (int i = 0; i < least_calls && (i == 0 || best < few_calls_from); ++i) {
       std::memset(flush_.data(), ++turn_, flush_.size());
       const CallClock clock;
       kernel_.run(arguments_);

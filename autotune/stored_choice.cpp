@@ -14,6 +14,7 @@
 #include "runtime/cuda_device.h"
 #include "runtime/host_cpu.h"
 #include "runtime/options.h"
+#include "runtime/parallel_for.h"
 #include "runtime/shared_library.h"
 #include "schedules/registry.h"
 
@@ -53,6 +54,13 @@ class StoredChoice : public Chooser {
   std::vector<Schedule> choices(const Algorithm& a, const Problem& p, const Target& t, const AttentionCall& call,
                                 Tuning tuning) override {
     std::vector<Schedule> out;
+    for (ExplainedChoice& c : explained(a, p, t, call, tuning)) out.push_back(std::move(c.schedule));
+    return out;
+  }
+
+  std::vector<ExplainedChoice> explained(const Algorithm& a, const Problem& p, const Target& t,
+                                         const AttentionCall& call, Tuning tuning) {
+    Choices out;
     try {
       if (tuning == Tuning::now) tune_if_unknown(a, p, call);
       add_results(out, a, p, t, call);
@@ -65,28 +73,31 @@ class StoredChoice : public Chooser {
   }
 
  private:
-  void add_results(std::vector<Schedule>& out, const Algorithm& a, const Problem& p, const Target& t,
-                   const AttentionCall& call) {
+  using Choices = std::vector<ExplainedChoice>;
+  void add_results(Choices& out, const Algorithm& a, const Problem& p, const Target& t, const AttentionCall& call) {
     if (folder_.empty()) return;
     const ResultStore names(folder_, name_of(t, call.device));
     if (::access(names.path().c_str(), R_OK) != 0) return;  // the usual case, and nothing is opened for it
     const DeviceFacts facts = facts_now(call.device);
     const ResultStore store(folder_, facts.machine);
     for (const TuneResult& r : store.nearest(bucket_of(a, p, shape_of(call), facts.machine.units))) {
-      add(out, r.winner, store.path());
-      for (const Point& next : r.next) add(out, next, store.path());
+      const std::string from = fmt::format("{} for {}", store.path(), to_string(r.bucket));
+      add(out, r.winner, store.path(), "found by attile tune: the winner of " + from);
+      for (const Point& next : r.next)
+        add(out, next, store.path(), "found by attile tune: behind the winner of " + from);
     }
   }
-  static void add(std::vector<Schedule>& out, const Point& point, const std::string& where) {
+  static void add(Choices& out, const Point& point, const std::string& where, const std::string& from) {
     try {
       const Schedule s = schedule_of(point, where);
-      if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(s);
+      if (std::none_of(out.begin(), out.end(), [&](const ExplainedChoice& c) { return c.schedule == s; }))
+        out.push_back({s, from});
     } catch (const Error& error) {  // of fields that this version does not have
       warn(fmt::format("a tuning result is passed over: {}", error.what()));
     }
   }
 
-  void add_imported(std::vector<Schedule>& out, const Algorithm& a, const Problem& p, const Target& t, Device device) {
+  void add_imported(Choices& out, const Algorithm& a, const Problem& p, const Target& t, Device device) {
     if (folder_.empty()) return;
     const Machine machine = name_of(t, device);
     std::optional<ScheduleFile>* file = nullptr;
@@ -98,15 +109,19 @@ class StoredChoice : public Chooser {
     }
     if (!*file) return;
     for (const KnownSchedule& known : (*file)->best)
-      if (known.match.matches(a, p)) return out.push_back(made_legal(a, p, known.schedule, t));
+      if (known.match.matches(a, p))
+        return out.push_back({made_legal(a, p, known.schedule, t),
+                              fmt::format("imported: \"{}\" of {}", known.name, imported_path(folder_, machine))});
   }
 
-  void add_model_choice(std::vector<Schedule>& out, const Algorithm& a, const Problem& p, const Target& t,
+  void add_model_choice(Choices& out, const Algorithm& a, const Problem& p, const Target& t,
                         const AttentionCall& call) {
     const Constants constants = shipped_constants(t);
     const SpaceRules rules = schedule_rules(a, p, shape_of(call), t, constants);
     const Space space = make_space(schedule_file(t).spaces, rules);
-    if (!space.candidates.empty()) out.push_back(schedule_of(space.candidates[space.ranked().front()].point));
+    if (!space.candidates.empty())
+      out.push_back({schedule_of(space.candidates[space.ranked().front()].point),
+                     "the model's first choice: no schedule is shipped for this problem"});
   }
 
   // The power limit and versions of a device do not change while a process runs.
@@ -124,7 +139,7 @@ class StoredChoice : public Chooser {
     const DeviceFacts facts = facts_now(call.device);
     const CallShape shape = shape_of(call);
     if (ResultStore(folder_, facts.machine).find(bucket_of(a, p, shape, facts.machine.units))) return;
-    if (call.device.kind == Device::Kind::cuda) return tune_by_command(call);
+    if (call.device.kind == Device::Kind::cuda || call.q.data == nullptr) return tune_by_command(call);
     TuneProblem problem;
     problem.algorithm = a, problem.problem = p, problem.arguments = attention_arguments(call);
     TuneOptions options;
@@ -134,15 +149,15 @@ class StoredChoice : public Chooser {
       warn(fmt::format("a tuning result is not kept: {}", report.unkept));
   }
 
-  // A process that runs on a GPU cannot fork workers for it.
+  // A process that runs on a GPU cannot fork workers for it, and a thread behind a call has no tensors.
   void tune_by_command(const AttentionCall& call) const {
     std::vector<std::string> words = tune_words(call);
     const std::string command = command_path();
     if (words.empty() || command.empty())
-      return warn(
-          words.empty()
-              ? "this call cannot be tuned from within a program; what is known is taken"
-              : "tuning on a GPU needs the command 'attile' beside the library or in PATH; what is known is taken");
+      return warn(words.empty() ? "this call cannot be tuned from within a program; what is known is taken"
+                                : "tuning on a GPU or in the background needs the command 'attile' beside the library "
+                                  "or in PATH; what is "
+                                  "known is taken");
     words.insert(words.begin(), {command, "tune", "--budget", fmt::format("{:.0f}s", budget_)});
     const ChildResult result = run_child(words);
     if (result.code != 0) warn(fmt::format("tuning failed: {}", result.output.substr(0, 400)));
@@ -168,6 +183,13 @@ std::shared_ptr<Chooser> make_chooser() {
 }  // namespace
 
 void use_tuning_results() { set_chooser_maker(make_chooser); }
+
+std::optional<ExplainedChoice> explained_choice(const std::string& folder, const Algorithm& a, const Problem& p,
+                                                const Target& t, const AttentionCall& call) {
+  for (ExplainedChoice& c : StoredChoice(folder, 0).explained(a, p, t, call, Tuning::cached))
+    if (legality(a, p, c.schedule, t).empty()) return std::move(c);
+  return std::nullopt;
+}
 
 std::shared_ptr<Chooser> stored_choice(std::string folder, double budget) {
   return std::make_shared<StoredChoice>(std::move(folder), budget);
@@ -207,6 +229,7 @@ std::vector<std::string> tune_words(const AttentionCall& call) {
   add("batch", call.q.shape[0]), add("heads", call.q.shape[1]), add("kv-heads", call.k.shape[1]);
   add("seqlen-q", call.q.shape[2]), add("seqlen-k", call.k.shape[2]), add("head-dim", call.q.shape[3]),
       add("value-dim", call.v.shape[3]);
+  if (call.device.kind == Device::Kind::cpu) add("threads", worker_count());
   if (call.rule != Rule::softmax) add("rule", to_string(call.rule));
   if (call.causal) words.push_back("--causal");
   if (call.tf32) words.push_back("--tf32");

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "autotune/bucket.h"
 #include "runtime/attention.h"
@@ -19,6 +21,16 @@ ATTILE_API std::shared_ptr<Chooser> stored_choice(std::string folder, double bud
 // Makes stored_choice(result_folder()) the chooser of this process unless another one is set. The shared library does
 // so by itself; a program that links the layers statically calls it.
 ATTILE_API void use_tuning_results();
+
+// What a call of this process takes first, as text says: the schedule and where it came from.
+struct ExplainedChoice {
+  Schedule schedule;
+  std::string from;
+};
+// Nothing where it is the shipped schedule.
+ATTILE_API std::optional<ExplainedChoice> explained_choice(const std::string& folder, const Algorithm& a,
+                                                           const Problem& p, const Target& t,
+                                                           const AttentionCall& call);
 
 ATTILE_API CallShape shape_of(const AttentionCall& call);
 

@@ -2,6 +2,7 @@
 // one.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -21,8 +22,9 @@ struct Proof {
   bool begun = true;  // false: there was no time for it, and nothing is known
 };
 struct Timing {
-  double seconds = 0;
+  double seconds = 0;  // 0 without a fault: stopped meanwhile
   std::string fault;
+  bool late = false;  // the fault is that no answer came in time
 };
 
 class TuneDevice {
@@ -34,7 +36,7 @@ class TuneDevice {
   // Candidates that are proven at a time.
   virtual std::size_t width() const = 0;
   // Builds every candidate and compares what it writes with the reference; one result each, in order. None is begun
-  // after `until`. Whatever a candidate does, this returns.
+  // after `until`, and none is waited for after `stop`. Whatever a candidate does, this returns.
   virtual std::vector<Proof> prove(std::span<const Point> candidates, double until) = 0;
   // One sample of a proven candidate.
   virtual Timing time(const Point& candidate, CacheState cache) = 0;
@@ -43,6 +45,10 @@ class TuneDevice {
   // Seconds of a short piece of work that is always the same: other work on the device and changing clocks show in it. 0: it
   // could not be done.
   virtual double probe() = 0;
+
+  // Set by others at any time: what is under way is given up.
+  const std::atomic<bool>* stop = nullptr;
+  bool stopped() const { return stop && *stop; }
 };
 
 }  // namespace v1

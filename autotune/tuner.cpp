@@ -40,23 +40,29 @@ class Tuning {
     if (looked_up()) return std::move(report_);
     // One process times at a time: two would disturb each other, and the second finds the first one's result.
     std::optional<FileLock> turn;
-    if (!options_.folder.empty() && make_folders(options_.folder) == 0) {
+    if (!options_.folder.empty() && store_fault(options_.folder).empty() && make_folders(options_.folder) == 0) {
+      const double patience = std::max(2 * options_.budget, options_.patience);
       int asked = 0;
-      turn.emplace(store_.timing_lock_path(),
-                   std::chrono::milliseconds(static_cast<int>(1000 * (2 * std::max(options_.budget, 300.0)))), [&] {
+      turn.emplace(store_.timing_lock_path(), std::chrono::milliseconds(static_cast<std::int64_t>(1000 * patience)),
+                   [&] {
                      if (asked++ == 1 && options_.note)
                        options_.note("another process tunes on this device: waiting for it");
-                     if (asked > 1 && looked_up()) return true;
-                     return options_.stop && *options_.stop;
+                     return stopped() || (asked > 1 && looked_up());
                    });
       if (looked_up()) return std::move(report_);
+      if (turn->busy() && !stopped())
+        throw Error(ErrorKind::resource, "tune",
+                    fmt::format("another process tunes on this device, and did not end within {:.0f} s", patience),
+                    "wait for it or end it: two would disturb each other");
     }
-    measure(device);
+    if (!stopped()) measure(device);
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(report_);
   }
 
  private:
+  bool stopped() const { return options_.stop && *options_.stop; }
+
   bool has_new() const {
     return std::any_of(report_.space.candidates.begin(), report_.space.candidates.end(),
                        [&](const Candidate& c) { return !tried_.seen.contains(hash_of(c.point)); });
@@ -92,15 +98,16 @@ class Tuning {
     std::optional<LocalDevice> local;
     if (device == nullptr) {
       reference.emplace(problem_.algorithm, problem_.problem, problem_.arguments);
-      local.emplace(problem_, *reference, facts_);
+      local.emplace(problem_, *reference, facts_, options_.budget);
       device = &*local;
     }
     search_options.first = std::max(search_options.first, step_of(device->width()));
+    before_ = report_.result;
     report_.found = search(report_.space, *device, search_options);
     correlate();
     if (report_.found.winner)
       keep();
-    else if (!(options_.stop && *options_.stop))
+    else if (!stopped())
       refuse_failed();
   }
 
@@ -123,12 +130,29 @@ class Tuning {
   // Whoever is killed from here on leaves the best so far, to be resumed.
   void keep_partly(const TriedList& tried) {
     TuneResult r = blank();
-    for (const auto& [point, outcome] : tried.outcomes)
-      if (outcome.seconds > 0 && (r.seconds == 0 || outcome.seconds < r.seconds))
-        r.seconds = outcome.seconds, r.winner = parse_point(point, "tuning");
+    for (const Candidate& c : report_.space.candidates)
+      if (const auto found = tried.outcomes.find(to_string(c.point));
+          found != tried.outcomes.end() && found->second.seconds > 0 &&
+          (r.seconds == 0 || found->second.seconds < r.seconds))
+        r.seconds = found->second.seconds, r.winner = c.point;
     if (r.seconds == 0) return;
     r.gflops = options_.flops / r.seconds / 1e9;
-    store_.put(r, with_predictions(tried));
+    put(r, tried);
+  }
+
+  // A complete result of before stays until this one is complete or better, and with it which candidates are new.
+  bool stays(const TuneResult& r) const {
+    return before_ && before_->complete && !r.complete && r.seconds >= before_->seconds;
+  }
+
+  std::string put(const TuneResult& r, const TriedList& tried) {
+    if (!stays(r)) return store_.put(r, with_predictions(tried));
+    TriedList both = tried_;
+    for (const auto& [point, outcome] : tried.outcomes) {
+      both.outcomes[point] = outcome;
+      both.seen.insert(hash_of(parse_point(point, "tuning")));
+    }
+    return store_.put(*before_, with_predictions(both));
   }
 
   // For fits of the model, which know nothing of the problem any more.
@@ -152,15 +176,17 @@ class Tuning {
     r.default_seconds = found.yardstick_seconds;
     r.gflops = r.seconds > 0 ? options_.flops / r.seconds / 1e9 : 0;
     r.noisy = found.noisy, r.complete = found.complete;
-    report_.unkept = store_.put(r, with_predictions(found.tried));
+    report_.unkept = put(r, found.tried);
+    if (report_.unkept.empty() && stays(r))
+      report_.unkept = "it is not complete, and the complete one of before is no slower";
     report_.result = r;
   }
 
   [[noreturn]] void refuse(const std::string& what, const std::vector<RejectionGroup>& groups) const {
     std::string needs;
     for (const RejectionGroup& g : groups)
-      needs += fmt::format("{}{} ({} of them, such as {})", needs.empty() ? "" : "; ", g.reason, g.count,
-                           to_string(g.example));
+      needs += fmt::format("{}{} ({}{})", needs.empty() ? "" : "; ", g.reason,
+                           g.count == 1 ? "" : fmt::format("{} of them, such as ", g.count), to_string(g.example));
     throw Error(ErrorKind::unsupported, "tune",
                 fmt::format("{} for {} on {}: {}", what, to_string(problem_.problem), facts_.target.name, needs));
   }
@@ -169,7 +195,10 @@ class Tuning {
     std::vector<Rejection> failed;
     for (const auto& [point, outcome] : report_.found.tried.outcomes)
       if (!outcome.fault.empty()) failed.push_back({parse_point(point, "tuning"), {outcome.fault}});
-    if (failed.empty()) failed.push_back({{}, {"no time was left to try one"}});
+    if (failed.empty())
+      throw Error(ErrorKind::unsupported, "tune",
+                  fmt::format("the budget of {:.3g} s ended before a candidate was timed", options_.budget),
+                  "give more time, such as --budget 30s");
     refuse("no candidate works", grouped(failed));
   }
 
@@ -180,6 +209,7 @@ class Tuning {
   ResultStore store_;
   Bucket bucket_;
   TriedList tried_;
+  std::optional<TuneResult> before_;  // of an earlier run
   TuneReport report_;
 };
 

@@ -15,6 +15,7 @@ struct TuneOptions {
   bool again = false;   // everything anew
   std::string folder;   // of results; empty: nothing is kept
   double flops = 0;     // of a call, for reports
+  double patience = 600;  // seconds that another process which tunes on the device is waited for, at least two budgets
   const std::atomic<bool>* stop = nullptr;
   std::function<void(const SearchProgress&)> progress;
   std::function<void(const std::string&)> note;  // a sentence about what happens meanwhile
@@ -33,7 +34,8 @@ struct TuneReport {
 };
 
 // `device`: for tests; else a LocalDevice. Throws Error(unsupported) with the needs of the candidates where none is
-// legal or none works, and what the store's faults never are.
+// legal, none works or the budget did not suffice for one, Error(resource) where another process tunes without an end.
+// The store's faults are none of the caller's.
 ATTILE_API TuneReport tune(const TuneProblem& problem, const CallShape& shape, const DeviceFacts& facts,
                            const TuneOptions& options, TuneDevice* device = nullptr);
 

@@ -119,13 +119,14 @@ std::string warm_line(const std::string& line, bool& built) {
 
 int warm(const CacheFlags& f) {
   std::size_t problems = 0, fresh = 0;
-  for_each_line(f.list_file, [&](const std::string& line) {
+  for (const ListLine& line : lines_of_list(f.list_file)) {
     bool built = false;
-    const std::string problem = warm_line(line, built);
+    std::string problem;
+    at_place(line.place, [&] { problem = warm_line(line.text, built); });
     fmt::print("{}  {}\n", built ? "built   " : "was here", problem);
     ++problems;
     fresh += built ? 1 : 0;
-  });
+  }
   fmt::print("{} problems, {} built\n", problems, fresh);
   return good;
 }

@@ -5,11 +5,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <new>
 #include <sstream>
+#include <system_error>
 
 #include "autotune/stored_choice.h"
 #include "dsl/error.h"
@@ -110,19 +113,29 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const std::vector<Action
 
 }  // namespace
 
-void for_each_line(const std::string& list, const std::function<void(const std::string& line)>& work) {
+std::vector<ListLine> lines_of_list(const std::string& list) {
   std::ifstream file(list);
-  if (!file) throw Error(ErrorKind::environment, list, "the list cannot be read");
+  std::error_code ignored;
+  if (!file || std::filesystem::is_directory(list, ignored))
+    throw Error(ErrorKind::environment, list,
+                file ? "it is a folder, and a list is wanted" : "the list cannot be read");
+  std::vector<ListLine> lines;
   std::size_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
     line = line.substr(0, line.find('#'));
-    if (words_of(line).empty()) continue;
-    try {
-      work(line);
-    } catch (const Error& e) {
-      throw Error(e.kind(), fmt::format("{}:{}", list, number), e.what());
-    }
+    if (!words_of(line).empty()) lines.push_back({line, fmt::format("{}:{}", list, number)});
+  }
+  if (file.bad()) throw Error(ErrorKind::environment, list, "the list cannot be read to its end");
+  if (lines.empty()) throw Error(ErrorKind::argument, list, "the list has no line");
+  return lines;
+}
+
+void at_place(const std::string& place, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    throw Error(e.kind(), place, e.what());
   }
 }
 
@@ -157,6 +170,7 @@ std::string usage_text(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int run_command(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is an error of writing
   CLI::App app("Attention kernels, generated and compiled when they are needed.", "attile");
   use_tuning_results();
   app.set_version_flag("--version", "attile " ATTILE_VERSION);
@@ -170,6 +184,8 @@ int run_command(int argc, char** argv) {
     return complain(e.what(), e.kind() == ErrorKind::argument ? wrong_usage : failed);
   } catch (const std::bad_alloc&) {
     return complain("out of memory", failed);
+  } catch (const std::system_error& e) {  // of printing
+    return complain(fmt::format("the output could not be written: {}", e.what()), failed);
   } catch (const std::exception& e) {
     return complain(fmt::format("this is a fault of Attile: {}", e.what()), failed);
   }

@@ -31,9 +31,14 @@ Action add_doctor(CLI::App& verb);
 // attile doctor --measure: the limits of a device and the effects fitted to what was tuned, kept for the model.
 int measure_device(const std::string& device, bool json);
 
-// Calls `work` with each line of a file, without its comment (#), unless nothing is left of it. An Error of `work` is
-// thrown with the file and the line as its place.
-void for_each_line(const std::string& list, const std::function<void(const std::string& line)>& work);
+struct ListLine {
+  std::string text, place;  // "problems.txt:3"
+};
+// The lines of a file without comments (#), unless nothing is left of them. Throws Error for a file that cannot be read
+// or has none.
+std::vector<ListLine> lines_of_list(const std::string& list);
+// An Error of `work` is thrown with the line as its place.
+void at_place(const std::string& place, const std::function<void()>& work);
 // The words of a line, as a shell without quotes would split it.
 std::vector<std::string> words_of(const std::string& line);
 // Parses a line of a list by the flags of `app`. Throws Error(argument) with the usage_text() of what is wrong.

@@ -50,6 +50,7 @@ struct Explanation {
 
 std::string chosen_by(const ExplainFlags& f, const KernelSource& s) {
   if (!f.kernel.machine.schedule.empty()) return "given by --schedule";
+  if (!s.tuned.empty()) return s.tuned;
   const KnownSchedule* known = best_known(s.algorithm, s.problem, s.chip.target);
   if (known == nullptr) return "no schedule is known for this problem; the initial one, made legal";
   std::string text = fmt::format("best known for \"{}\"", known->name);

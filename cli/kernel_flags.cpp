@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "autotune/results.h"
+#include "autotune/stored_choice.h"
 #include "cli/call_data.h"
 #include "dsl/error.h"
 #include "runtime/kernel.h"
@@ -53,11 +55,16 @@ KernelSource kernel_source(const KernelFlags& flags) {
   const DType out =
       flags.attention.dtype.empty() ? DType::float32 : parse_float_dtype(flags.attention.dtype, "--dtype");
   const CallData data(flags.attention, Contents::shapes, flags.lse, out);
-  KernelSource source{attention(attention_options(data.call())), {}, {}, chip_of(flags), data.problem_text()};
+  KernelSource source{attention(attention_options(data.call())), {}, {}, {}, chip_of(flags), data.problem_text()};
   source.problem = problem_of(source.algorithm, attention_arguments(data.call()));
   source.problem.tf32 = data.call().tf32;
   const std::optional<Schedule> chosen = chosen_schedule(flags.machine, source.chip.target);
   source.schedule = chosen ? *chosen : default_schedule(source.algorithm, source.problem, source.chip.target);
+  if (chosen || !source.chip.device || tuning() == Tuning::never) return source;
+  AttentionCall call = data.call();
+  call.device = *source.chip.device;
+  if (auto known = explained_choice(result_folder(), source.algorithm, source.problem, source.chip.target, call))
+    source.schedule = known->schedule, source.tuned = known->from;
   return source;
 }
 

@@ -34,7 +34,9 @@ Chip chip_of(const KernelFlags& flags);
 struct KernelSource {
   Algorithm algorithm;
   Problem problem;
-  Schedule schedule;  // as given, else the best known; not checked for legality
+  Schedule
+      schedule;  // as given, else what a call takes on a device of this machine, else the shipped; may not be legal
+  std::string tuned;  // where it came from if it is neither given nor shipped
   Chip chip;
   std::string problem_text;
 };

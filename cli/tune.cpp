@@ -123,7 +123,13 @@ void write_page(const std::string& path, const std::string& page) {
   file.finish();
 }
 
-int tune_one(const TuneFlags& f, const KernelFlags& kernel, const DeviceFacts& facts) {
+// What all problems of a run add to.
+struct Told {
+  Json documents = Json::array();
+  TunePage page;
+};
+
+int tune_one(const TuneFlags& f, const KernelFlags& kernel, const DeviceFacts& facts, Told& told) {
   const LoadedCase c = load_case(kernel, facts.device);
   if (f.explain) {
     fmt::print("{}", explain_table(c.tune, facts, explained(c.tune, facts, result_folder()),
@@ -134,39 +140,58 @@ int tune_one(const TuneFlags& f, const KernelFlags& kernel, const DeviceFacts& f
   const TuneReport report = tune(c.tune.problem, c.tune.shape, facts, options_of(f, c.tune, progress));
   progress.end();
   if (f.json)
-    fmt::print("{}\n", json_text(tune_json(c.tune, facts, report)));
+    told.documents.push_back(tune_json(c.tune, facts, report));
   else
     fmt::print("{}", tune_table(c.tune, facts, report, static_cast<std::size_t>(f.rows)));
   if (!report.unkept.empty()) fmt::print(stderr, "attile: the result is not kept: {}\n", report.unkept);
-  if (!f.report.empty()) write_page(f.report, tune_page(c.tune, facts, report));
+  if (!f.report.empty()) told.page.add(c.tune, facts, report);
   return report.result ? good : failed;
 }
 
+// Words beside --list hold for every line that does not say otherwise.
 KernelFlags flags_of_line(const std::string& line, const KernelFlags& base) {
   CLI::App app("", "");
-  KernelFlags flags;
+  KernelFlags flags = base;
   add_size_flags(app, flags.attention);
   add_variant_flags(app, flags.attention);
   app.add_option("--out-dtype", flags.attention.out_dtype, "");
   app.add_flag("--lse", flags.lse, "");
   parse_line(app, line);
-  flags.machine = base.machine;
   return flags;
 }
 
-int tune_list(const TuneFlags& f, const DeviceFacts& facts) {
+// Wrong words are wrong usage before any work; a problem that cannot be tuned does not keep the others from it.
+int tune_list(const TuneFlags& f, const DeviceFacts& facts, Told& told) {
+  const std::vector<ListLine> lines = lines_of_list(f.list);
+  std::vector<KernelFlags> problems;
+  for (const ListLine& line : lines)
+    at_place(line.place, [&] { problems.push_back(flags_of_line(line.text, f.kernel)); });
   int code = good;
-  for_each_line(f.list, [&](const std::string& line) {
-    if (!interrupted) code = std::max(code, tune_one(f, flags_of_line(line, f.kernel), facts));
-  });
+  for (std::size_t i = 0; i < lines.size() && !interrupted; ++i) {
+    try {
+      code = std::max(code, tune_one(f, problems[i], facts, told));
+    } catch (const Error& e) {
+      std::fflush(stdout);
+      fmt::print(stderr, "attile: {}: {}\n", lines[i].place, e.what());
+      code = failed;
+    }
+  }
   return code;
 }
 
 int run(const TuneFlags& f) {
   budget_of(f.budget);  // a wrong word is wrong usage, before any work
+  if (f.explain && (f.json || !f.report.empty()))
+    throw Error(ErrorKind::argument, "--explain",
+                fmt::format("it is a text only, without {}", f.json ? "--json" : "--report"),
+                "leave one of the two out");
   const DeviceFacts facts = facts_of_flag(f.kernel.machine.device, f.kernel.machine.threads);
   const Interruptible interruptible;
-  return f.list.empty() ? tune_one(f, f.kernel, facts) : tune_list(f, facts);
+  Told told;
+  const int code = f.list.empty() ? tune_one(f, f.kernel, facts, told) : tune_list(f, facts, told);
+  if (f.json) fmt::print("{}\n", json_text(f.list.empty() ? told.documents.front() : told.documents));
+  if (!f.report.empty()) write_page(f.report, told.page.text());
+  return code;
 }
 
 void add_flags(CLI::App& verb, TuneFlags& f) {
@@ -182,12 +207,16 @@ void add_flags(CLI::App& verb, TuneFlags& f) {
   verb.add_flag("--again", f.again, "Everything anew");
   verb.add_flag("--explain", f.explain,
                 "Nothing is timed: the candidates, what the model says of them, why others are refused");
-  verb.add_option("--report", f.report, "A page with everything that was measured")->type_name("FILE.html");
-  verb.add_option("--list", f.list, "A text file with a problem on each line, as flags; # begins a comment")
+  verb.add_option("--report", f.report, "A page with everything that was measured, of every problem of a list")
+      ->type_name("FILE.html");
+  verb.add_option("--list", f.list,
+                  "A text file with a problem on each line, as flags; # begins a comment. Flags beside --list hold for "
+                  "each line "
+                  "that does not say otherwise")
       ->type_name("FILE");
   verb.add_option("--rows", f.rows, "Candidates that the table shows (12)")
       ->check(CLI::Range(1, 100000).description(""));
-  verb.add_flag("--json", f.json, "The report as JSON");
+  verb.add_flag("--json", f.json, "The report as JSON; of a list, as an array");
 }
 
 }  // namespace

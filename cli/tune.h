@@ -36,8 +36,15 @@ std::string tune_table(const TuneCase& c, const DeviceFacts& facts, const TuneRe
 Json tune_json(const TuneCase& c, const DeviceFacts& facts, const TuneReport& report);
 // The space, what was refused and why, and the model's first choices unit by unit.
 std::string explain_table(const TuneCase& c, const DeviceFacts& facts, const TuneReport& report, std::size_t most);
-// A page that needs nothing beside it.
-std::string tune_page(const TuneCase& c, const DeviceFacts& facts, const TuneReport& report);
+// A page that needs nothing beside it, with a part for each problem.
+class TunePage {
+ public:
+  void add(const TuneCase& c, const DeviceFacts& facts, const TuneReport& report);
+  std::string text() const;
+
+ private:
+  std::string title_, parts_;
+};
 
 // tune show, export, import, forget; what they need of a device is its name.
 struct StoreFlags {

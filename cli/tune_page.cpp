@@ -100,6 +100,7 @@ std::pair<double, double> limits(const TuneCase& c, const DeviceFacts& facts, co
 
 std::string roofline(const TuneCase& c, const DeviceFacts& facts, const TuneReport& report,
                      const std::vector<Row>& rows) {
+  if (!(c.flops > 0)) return "<p>The call computes nothing.</p>";
   const auto [gflops, gbs] = limits(c, facts, report);
   const double intensity = c.flops / std::max(c.bytes, 1.0), ridge = gflops / gbs;
   Plot plot({std::min(ridge, intensity) / 8, std::max(ridge, intensity) * 8, true}, {gflops / 60, gflops * 2, true},
@@ -201,12 +202,10 @@ std::string refusals(const TuneReport& report) {
 
 }  // namespace
 
-std::string tune_page(const TuneCase& c, const DeviceFacts& device, const TuneReport& report) {
+void TunePage::add(const TuneCase& c, const DeviceFacts& device, const TuneReport& report) {
   const std::vector<Row> rows = rows_of(report);
-  std::string page =
-      "<!doctype html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport "
-      "content=\"width=device-width,initial-scale=1\">";
-  page += fmt::format("<title>attile tune: {}</title><style>{}</style></head><body><main>\n", escaped(c.text), style);
+  title_ = title_.empty() ? c.text : "several problems";
+  std::string& page = parts_;
   page += fmt::format("<h1>{}</h1><p>{}</p><p class=soft>{}; {}</p>\n", escaped(c.text), escaped(c.variant),
                       escaped(device.machine.text()), escaped(device.machine.versions()));
   page += facts(c, report, rows) + "\n";
@@ -223,7 +222,16 @@ std::string tune_page(const TuneCase& c, const DeviceFacts& device, const TuneRe
           "<h2>Refused before building</h2><p class=soft>{} schedules of the space are not legal for this problem.</p>",
           report.space.rejected.size()) +
       refusals(report);
-  return page + "\n</main></body></html>\n";
+  page += "\n";
+}
+
+std::string TunePage::text() const {
+  return fmt::format(
+      "<!doctype html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport "
+      "content=\"width=device-width,initial-scale=1\"><title>attile tune: "
+      "{}</title><style>{}</style></head><body><main>\n"
+      "{}</main></body></html>\n",
+      escaped(title_), style, parts_);
 }
 
 }  // namespace attile::cli

@@ -17,14 +17,28 @@ double share(const Axis& axis, double value) {
   return std::clamp(std::isfinite(s) ? s : 0.0, 0.0, 1.0);
 }
 
-// Powers of ten within a logarithmic axis, with 2 and 5 where those are few.
+// A logarithmic axis has two ends above 0 and apart, whatever was measured; a figure of nothing has any two.
+Axis drawable(Axis axis) {
+  constexpr double least = 1e-30, most = 1e30;
+  if (!axis.log) return axis;
+  axis.from = axis.from >= least ? std::min(axis.from, most / 10) : axis.to >= least ? axis.to / 100 : 1;
+  axis.from = std::clamp(std::isfinite(axis.from) ? axis.from : 1.0, least, most / 10);
+  axis.to = axis.to > axis.from ? std::min(axis.to, most) : 10 * axis.from;
+  return axis;
+}
+
+// Powers of ten within a logarithmic axis, with 2 and 5 where those are few, and not all of very many.
 std::vector<double> ticks(const Axis& axis) {
+  constexpr int most_ticks = 12;
   std::vector<double> out;
   if (!axis.log) return {axis.from, axis.to};
   const bool fine = axis.to / axis.from < 200;
-  for (double power = std::pow(10, std::floor(std::log10(axis.from))); power <= axis.to; power *= 10)
+  const int first = static_cast<int>(std::floor(std::log10(axis.from))),
+            last = static_cast<int>(std::floor(std::log10(axis.to)));
+  for (int power = first; power <= last; power += (last - first) / most_ticks + 1)
     for (const double step : {1.0, 2.0, 5.0})
-      if ((fine || step == 1) && power * step >= axis.from && power * step <= axis.to) out.push_back(power * step);
+      if (const double x = step * std::pow(10, power); (fine || step == 1) && x >= axis.from && x <= axis.to)
+        out.push_back(x);
   return out;
 }
 
@@ -50,7 +64,7 @@ std::string escaped(const std::string& text) {
 }
 
 Plot::Plot(Axis x, Axis y, std::string x_name, std::string y_name)
-    : x_(x), y_(y), x_name_(std::move(x_name)), y_name_(std::move(y_name)) {}
+    : x_(drawable(x)), y_(drawable(y)), x_name_(std::move(x_name)), y_name_(std::move(y_name)) {}
 
 double Plot::at_x(double x) const { return left + share(x_, x) * (width - left - right); }
 double Plot::at_y(double y) const { return height - bottom - share(y_, y) * (height - top - bottom); }

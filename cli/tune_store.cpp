@@ -47,7 +47,7 @@ std::string result_text(const TuneResult& r, const Machine& m) {
   std::string marks;
   if (!current(r, m)) marks += fmt::format(" (of {} with {}: not used)", r.machine, r.versions);
   if (r.noisy) marks += " (measured under noise)";
-  if (!r.complete) marks += " (interrupted)";
+  if (!r.complete) marks += " (not complete)";
   const std::string gain =
       r.default_seconds > 0 ? fmt::format(", default {:.3f} times as long", r.default_seconds / r.seconds) : "";
   return fmt::format("{}  {}, B{} H{}/{} Nq{} Nk{}{}\n    {}{}\n    {}\n", date_text(r.when), r.bucket.problem,
@@ -59,17 +59,19 @@ std::string result_text(const TuneResult& r, const Machine& m) {
 
 int show_results(const StoreFlags& flags) {
   const DeviceFacts facts = facts_of_flag(flags.device, flags.threads);
-  const ResultStore store(result_folder(), facts.machine);
+  const std::string folder = result_folder();
+  const ResultStore store(folder, facts.machine);
   std::vector<std::string> faults;
   const std::vector<TuneResult> results = store.all(&faults);
-  Json json = {{"file", store.path()}, {"device", facts.machine.text()}, {"results", Json::array()}};
+  const std::string file = folder.empty() ? "none: " + store_fault(folder) : store.path();
+  Json json = {{"file", file}, {"device", facts.machine.text()}, {"results", Json::array()}};
   for (const TuneResult& r : results) json["results"].push_back(result_json(r, facts.machine));
   json["faults"] = faults;
   if (flags.json) {
     fmt::print("{}\n", json_text(json));
     return good;
   }
-  fmt::print("file    {}\ndevice  {}; {}\n", store.path(), facts.machine.text(), facts.machine.versions());
+  fmt::print("file    {}\ndevice  {}; {}\n", file, facts.machine.text(), facts.machine.versions());
   for (const TuneResult& r : results) fmt::print("{}", result_text(r, facts.machine));
   for (const std::string& fault : faults) fmt::print("damaged: {}\n", fault);
   fmt::print("{} results{}\n", results.size(),
@@ -107,7 +109,9 @@ int forget_results(const StoreFlags& flags) {
   const DeviceFacts facts = facts_of_flag(flags.device, flags.threads);
   const std::string folder = result_folder();
   ResultStore store(folder, facts.machine);
-  const std::size_t count = store.forget([&](const TuneResult& r) { return flags.all || !current(r, facts.machine); });
+  const std::string machine = facts.machine.text(), versions = facts.machine.versions();
+  const std::size_t count = store.forget(
+      [&](const TuneResult& r) { return flags.all || !same_device(r.machine, machine) || r.versions != versions; });
   if (flags.all && !folder.empty()) ::unlink(imported_path(folder, facts.machine).c_str());
   fmt::print("{} results removed from {}\n", count, store.path());
   return good;

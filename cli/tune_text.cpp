@@ -68,7 +68,7 @@ std::string outcome_line(const TuneCase& c, const TuneReport& report) {
                       report.found.timed, failed, report.space.candidates.size(), report.space.rejected.size(),
                       time_text(report.seconds),
                       report.found.complete ? report.found.exhausted ? ", nothing better is near" : ""
-                                            : ", interrupted: --resume goes on");
+                                            : "; not complete: the next tune goes on");
   text += fmt::format("model      rank correlation {:.2f} with {} measured\n", report.correlation,
                       report.found.measured.size());
   if (report.found.noisy)

@@ -154,7 +154,10 @@ void warm_up(std::span<const AttentionCall> calls, Tuning tuning) {
     call.building = Building::on_demand;
     try {
       attention_kernel(call);
-      if (tuning != Tuning::cached) call.tuning = Tuning::cached, attention_kernel(call);  // as later calls ask
+      if (tuning == Tuning::cached) continue;
+      call.tuning = Tuning::cached;  // as later calls ask
+      if (tuning == Tuning::now) forget_chosen_kernel(key_of(call, options_of(call)));  // chosen before it was tuned
+      attention_kernel(call);
     } catch (const Error& error) {
       if (!first) first = error;
     }

@@ -51,13 +51,14 @@ Memory& memory() {
   return *m;
 }
 
-std::vector<Schedule> schedules_of(const CallKey& key, const CallAlgorithm& a, const Target& target,
-                                   const AttentionCall& call) {
+std::vector<Schedule> schedules_of(const CallKey& key, const CallAlgorithm& a, const AttentionCall& call,
+                                   Tuning tuning) {
   if (key.schedule) return {*key.schedule};
+  const Target target = target_of(key.device);
   std::vector<Schedule> out;
-  const std::shared_ptr<Chooser> by = key.tuning == Tuning::never ? nullptr : chooser();
+  const std::shared_ptr<Chooser> by = tuning == Tuning::never ? nullptr : chooser();
   if (by)
-    for (const Schedule& s : by->choices(a.algorithm, a.problem, target, call, key.tuning))
+    for (const Schedule& s : by->choices(a.algorithm, a.problem, target, call, tuning))
       if (legality(a.algorithm, a.problem, s, target).empty()) out.push_back(s);
   const Schedule shipped = default_schedule(a.algorithm, a.problem, target);
   if (out.empty() || out.back() != shipped) out.push_back(shipped);
@@ -79,8 +80,22 @@ std::optional<KernelChoice> first_usable(const CallAlgorithm& a, const std::vect
   return std::nullopt;
 }
 
-// Builds the best schedule on a thread of its own, after which calls have it. One thread a key, however many calls ask.
-void build_behind(const CallKey& key, const CallAlgorithm& a, const std::vector<Schedule>& schedules) {
+// The call for when it has returned: its sizes, without its tensors.
+AttentionCall without_tensors(AttentionCall call) {
+  for (TensorRef* t : {&call.q, &call.k, &call.v, &call.o}) t->data = nullptr;
+  for (auto* t : {&call.lse, &call.values, &call.indices, &call.alibi_slopes, &call.bias, &call.mask, &call.sink,
+                  &call.prefix_len, &call.doc_ids, &call.kv_lens, &call.cu_seqlens_q, &call.cu_seqlens_k})
+    if (*t) (*t)->data = nullptr;
+  return call;
+}
+
+// What a call without the right to wait takes: tuning is for others, or for the thread behind.
+Tuning without_waiting(Tuning tuning) { return tuning == Tuning::now ? Tuning::cached : tuning; }
+
+// Builds the best schedule on a thread of its own, after which calls have it; with Tuning::now what is known first, and
+// then what tuning finds. One thread a key, however many calls ask.
+void build_behind(const CallKey& key, const CallAlgorithm& a, const std::vector<Schedule>& schedules,
+                  const AttentionCall& sizes) {
   Memory& m = memory();
   std::uint64_t begun = 0;
   {
@@ -88,23 +103,37 @@ void build_behind(const CallKey& key, const CallAlgorithm& a, const std::vector<
     if (!m.built_behind.insert(key).second) return;
     begun = m.times_forgotten;
   }
-  const auto build = [=, &m] {
+  const auto build = [=, &m](const std::vector<Schedule>& of, bool last) {
     std::optional<KernelChoice> best;
     try {
-      best = first_usable(a, schedules, key.device, 0);
+      best = first_usable(a, of, key.device, 0);
     } catch (const std::exception& error) {
       warn(fmt::format("a kernel could not be built in the background: {}", error.what()));
     }
     const std::unique_lock lock(m.mutex);
     if (begun != m.times_forgotten) return;
-    m.built_behind.erase(key);
+    if (last) m.built_behind.erase(key);
+    const auto there = m.kernels.find(key);
+    if (there != m.kernels.end() && !there->second.provisional) return;  // chosen meanwhile, by who may wait
     if (best)
-      m.kernels.insert_or_assign(key, Chosen{*best, schedules, false});
+      m.kernels.insert_or_assign(key, Chosen{*best, of, !last});
     else
       m.kernels.erase(key);
   };
+  const auto work = [=] {
+    const bool tunes = key.tuning == Tuning::now;
+    build(schedules, !tunes);
+    if (!tunes) return;
+    std::vector<Schedule> tuned = schedules;
+    try {
+      tuned = schedules_of(key, a, sizes, Tuning::now);
+    } catch (const std::exception& error) {
+      warn(fmt::format("tuning in the background failed: {}", error.what()));
+    }
+    build(tuned, true);
+  };
   try {
-    std::thread(build).detach();
+    std::thread(work).detach();
   } catch (const std::system_error& error) {
     warn(fmt::format("no thread for a build in the background: {}", error.what()));
     const std::unique_lock lock(m.mutex);
@@ -113,12 +142,14 @@ void build_behind(const CallKey& key, const CallAlgorithm& a, const std::vector<
 }
 
 Chosen chosen_for(const CallKey& key, Building building, const CallAlgorithm& a, const AttentionCall& call) {
-  const std::vector<Schedule> schedules = schedules_of(key, a, target_of(key.device), call);
-  if (building == Building::on_demand) return {*first_usable(a, schedules, key.device, 0), schedules, false};
+  const bool waits = building == Building::on_demand;
+  const std::vector<Schedule> schedules = schedules_of(key, a, call, waits ? key.tuning : without_waiting(key.tuning));
+  if (waits) return {*first_usable(a, schedules, key.device, 0), schedules, false};
+  const bool untuned = key.tuning == Tuning::now;
   const BuildingRight none(false);
   if (building == Building::never) {
     const KernelChoice there = *first_usable(a, schedules, key.device, 0);
-    return {there, schedules, there.number > 0};
+    return {there, schedules, untuned || there.number > 0};
   }
   std::optional<KernelChoice> there;
   std::optional<Error> missing;
@@ -127,9 +158,10 @@ Chosen chosen_for(const CallKey& key, Building building, const CallAlgorithm& a,
   } catch (const Error& error) {
     missing = error;
   }
-  if (!there || there->number > 0) build_behind(key, a, schedules);
+  const bool better = untuned || !there || there->number > 0;
+  if (better) build_behind(key, a, schedules, without_tensors(call));
   if (!there) throw *missing;
-  return {*there, schedules, there->number > 0};
+  return {*there, schedules, better};
 }
 
 }  // namespace
@@ -166,6 +198,12 @@ bool give_way(const CallKey& key, const KernelChoice& choice, const Error& error
   const Program& program = choice.kernel.program();
   chosen.choice = *first_usable({program.algorithm, program.problem}, chosen.schedules, key.device, choice.number + 1);
   return true;
+}
+
+void forget_chosen_kernel(const CallKey& key) {
+  Memory& m = memory();
+  const std::unique_lock lock(m.mutex);
+  m.kernels.erase(key);
 }
 
 void forget_chosen_kernels() {

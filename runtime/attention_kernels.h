@@ -46,6 +46,8 @@ KernelChoice kernel_choice(const CallKey& key, Building building, const std::fun
                            const AttentionCall& call);
 // After a run that threw: whether there is a next schedule to try, which from now on is the key's.
 bool give_way(const CallKey& key, const KernelChoice& choice, const Error& error);
+// The next call of the key chooses anew.
+void forget_chosen_kernel(const CallKey& key);
 
 }  // namespace v1
 }  // namespace attile

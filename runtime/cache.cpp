@@ -12,6 +12,7 @@
 #include "runtime/cache_folder.h"
 #include "runtime/file_lock.h"
 #include "runtime/files.h"
+#include "runtime/fork_mutex.h"
 
 namespace attile {
 inline namespace v1 {
@@ -34,7 +35,7 @@ struct KernelCache::State {
   std::once_flag opened;
   CacheFolder place;
 
-  std::mutex mutex;  // the three below; never held over a build or a file operation
+  ForkMutex mutex;  // the three below; never held over a build or a file operation
   std::map<std::string, Flight> flights;
   int stores_until_scan = 0;
   std::uint64_t known_bytes = 0;  // as of the last scan, and what we added since
@@ -231,7 +232,7 @@ std::string KernelCache::fault() { return state_->folder().reason; }
 namespace {
 
 struct Current {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::shared_ptr<KernelCache> cache;
 };
 // Never destroyed: a thread may build while the process exits.
@@ -244,8 +245,13 @@ Current& current() {
 
 std::shared_ptr<KernelCache> kernel_cache() {
   Current& c = current();
+  {
+    std::lock_guard lock(c.mutex);
+    if (c.cache) return c.cache;
+  }
+  auto fresh = std::make_shared<KernelCache>(CacheOptions::from_environment());
   std::lock_guard lock(c.mutex);
-  if (!c.cache) c.cache = std::make_shared<KernelCache>(CacheOptions::from_environment());
+  if (!c.cache) c.cache = fresh;
   return c.cache;
 }
 
@@ -253,7 +259,7 @@ void set_kernel_cache(CacheOptions options) {
   auto fresh = std::make_shared<KernelCache>(std::move(options));
   Current& c = current();
   std::lock_guard lock(c.mutex);
-  c.cache = std::move(fresh);
+  std::swap(c.cache, fresh);
 }
 
 }  // namespace v1

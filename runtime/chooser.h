@@ -14,7 +14,8 @@ namespace attile {
 inline namespace v1 {
 
 // never: the shipped schedules. cached: what tuning found before. now: a problem without a result is tuned at its first
-// call, which takes many seconds.
+// call, which takes many seconds, or in the background where that is how kernels are built; as cached where nothing may be
+// built.
 enum class Tuning : std::uint8_t { never, cached, now };
 // on_demand: a kernel that is not there is built, and the call waits. never: an error at once instead. background: the
 // call runs with any kernel of its problem that is there while the chosen one is built; an error at once where there is
@@ -27,7 +28,8 @@ class ATTILE_API Chooser {
  public:
   virtual ~Chooser();
   // Schedules for the call, best first; each may turn out not to work. Empty: nothing is known. Called once for each
-  // kernel that a process meets, and again where lengths differ by powers of two.
+  // kernel that a process meets, and again where lengths differ by powers of two; for a thread behind a call that has
+  // returned the tensors have no data.
   virtual std::vector<Schedule> choices(const Algorithm& a, const Problem& p, const Target& t,
                                         const AttentionCall& call, Tuning tuning) = 0;
 };

@@ -20,7 +20,8 @@ FileLock::FileLock(std::string path, std::chrono::milliseconds patience, const s
     Attempt result = attempt(/*create=*/true);
     if (result == Attempt::held || result == Attempt::impossible) return;
     if (result == Attempt::again) continue;
-    if (std::chrono::steady_clock::now() >= end) return;
+    busy_ = std::chrono::steady_clock::now() >= end;
+    if (busy_) return;
     std::this_thread::sleep_for(pause);
     pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::milliseconds(8));
   }

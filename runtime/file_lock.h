@@ -22,6 +22,8 @@ class ATTILE_API FileLock {
   ~FileLock();
 
   bool held() const noexcept { return static_cast<bool>(fd_); }
+  // Another one had it until the time was over.
+  bool busy() const noexcept { return busy_; }
 
   // Removes the file if its holder is gone; for the leftovers of killed processes.
   static void remove_if_free(const std::string& path);
@@ -33,6 +35,7 @@ class ATTILE_API FileLock {
 
   std::string path_;
   Fd fd_;
+  bool busy_ = false;
 };
 
 // Locks an open folder for as long as it is open; EWOULDBLOCK when another has it, another errno where it cannot be.

@@ -1,6 +1,7 @@
 #include "runtime/kernel.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -11,6 +12,7 @@
 #include "dsl/error.h"
 #include "runtime/cuda_device.h"
 #include "runtime/few_rows.h"
+#include "runtime/fork_mutex.h"
 #include "runtime/host_cpu.h"
 #include "runtime/kernel_state.h"
 #include "runtime/may_build.h"
@@ -79,8 +81,9 @@ Target target_of(Device device) {
 }
 
 Kernel Kernel::get(const Algorithm& a, const Problem& p, const std::optional<Schedule>& s, Device device) {
-  static std::mutex mutex;
-  static std::unordered_map<std::string, std::shared_ptr<std::once_flag>> flags;
+  static auto& mutex = *new ForkMutex();
+  // By process too: a child of a fork must not wait for a thread that only its parent has.
+  static std::map<std::pair<pid_t, std::string>, std::shared_ptr<std::once_flag>> flags;
   static std::unordered_map<std::string, std::shared_ptr<const KernelState>> kernels;
 
   const Target target = target_of(device);
@@ -90,7 +93,7 @@ Kernel Kernel::get(const Algorithm& a, const Problem& p, const std::optional<Sch
   {
     const std::lock_guard lock(mutex);
     if (const auto it = kernels.find(key); it != kernels.end()) return Kernel(it->second, device);
-    auto& flag = flags[key];
+    auto& flag = flags[{::getpid(), key}];
     if (!flag) flag = std::make_shared<std::once_flag>();
     once = flag;
   }

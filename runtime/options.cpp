@@ -1,6 +1,7 @@
 #include "runtime/options.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <cctype>
 #include <charconv>
@@ -81,9 +82,9 @@ const Row rows[] = {
     {"ATTILE_LOG", "quiet, warning, info", "what is told on stderr (default: warning)", set_log},
 };
 
-std::mutex& text_mutex() {
+std::mutex* text_mutex_made() {
   static auto* mutex = new std::mutex();
-  return *mutex;
+  return mutex;
 }
 TextSink& text_sink() {
   static auto* sink = new TextSink();
@@ -92,6 +93,15 @@ TextSink& text_sink() {
 std::set<std::string, std::less<>>& said() {
   static auto* texts = new std::set<std::string, std::less<>>();
   return *texts;
+}
+
+// A sink takes its time: a child of a fork does not wait for one that its parent was in.
+std::mutex& text_mutex() {
+  [[maybe_unused]] static const int registered = (text_mutex_made(), said(), pthread_atfork(nullptr, nullptr, [] {
+                                                    new (text_mutex_made()) std::mutex();
+                                                    new (&said()) std::set<std::string, std::less<>>();
+                                                  }));
+  return *text_mutex_made();
 }
 
 // A bad ATTILE_LOG is reported by options(); here it only means the default.

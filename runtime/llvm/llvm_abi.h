@@ -1,7 +1,8 @@
 // The C boundary between libattile and its LLVM module (libattile_llvm.so), which is opened at the first compile.
 // The module holds LLVM statically with hidden symbols, so it lives beside any other LLVM of the process.
 // No exception crosses this boundary and nothing is printed: a failure is a status and a text. All functions may be
-// called from any thread at any time. The module is never closed and runs no destructors at exit.
+// called from any thread at any time, and a fork waits for those under way. The module is never closed and runs no
+// destructors at exit.
 #pragma once
 
 #include <stddef.h>

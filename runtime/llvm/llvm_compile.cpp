@@ -215,6 +215,7 @@ ATTILE_LLVM_EXPORT int attile_llvm_compile(const attile_llvm_request* request, a
   *output = *message = {nullptr, 0};
   *times = {0, 0, 0};
   try {
+    const attile_llvm::Inside inside;
     return attile_llvm::guarded(*request, *output, *message, *times);
   } catch (const std::bad_alloc&) {
     return attile_llvm_no_memory;

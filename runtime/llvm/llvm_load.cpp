@@ -195,6 +195,7 @@ ATTILE_LLVM_EXPORT int attile_llvm_load(const char* object, size_t size, attile_
   *loaded = nullptr;
   *message = {nullptr, 0};
   try {
+    const attile_llvm::Inside inside;
     return attile_llvm::guarded_load(llvm::StringRef(object, size), loaded, *message);
   } catch (const std::bad_alloc&) {
     return attile_llvm_no_memory;
@@ -211,6 +212,7 @@ ATTILE_LLVM_EXPORT void* attile_llvm_lookup(const attile_llvm_loaded* loaded, co
 ATTILE_LLVM_EXPORT void attile_llvm_unload(attile_llvm_loaded* loaded) {
   if (!loaded) return;
   try {
+    const attile_llvm::Inside inside;
     attile_llvm::Session::instance().unload(loaded);
   } catch (...) {  // a leak is the lesser evil
   }

@@ -1,5 +1,8 @@
 #include "runtime/llvm/llvm_support.h"
 
+#include <pthread.h>
+
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -19,7 +22,52 @@ void on_fatal_error(void*, const char* reason, bool) { throw FatalError{reason ?
 
 void on_no_memory(void*, const char*, bool) { throw std::bad_alloc(); }
 
+// Who is inside LLVM, and how many forks wait for them to leave.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int inside = 0, forks = 0;
+};
+Gate& gate() {
+  alignas(Gate) static unsigned char memory[sizeof(Gate)];
+  static Gate* made = new (memory) Gate();
+  return *made;
+}
+thread_local int inside_here = 0;  // a thread that forks inside LLVM does not wait for itself
+
+void before_fork() {
+  std::unique_lock lock(gate().mutex);
+  ++gate().forks;
+  gate().changed.wait(lock, [] { return gate().inside == inside_here; });
+  lock.release();  // held over the fork
+}
+void after_fork() {
+  --gate().forks;
+  gate().mutex.unlock();
+  gate().changed.notify_all();
+}
+// Others that waited at the gate are not in the child.
+void after_fork_in_child() {
+  Gate& fresh = *new (&gate()) Gate();
+  fresh.inside = inside_here;
+}
+
 }  // namespace
+
+Inside::Inside() {
+  [[maybe_unused]] static const int registered = pthread_atfork(before_fork, after_fork, after_fork_in_child);
+  std::unique_lock lock(gate().mutex);
+  if (inside_here == 0) gate().changed.wait(lock, [] { return gate().forks == 0; });
+  ++gate().inside, ++inside_here;
+}
+
+Inside::~Inside() {
+  {
+    const std::lock_guard lock(gate().mutex);
+    --gate().inside, --inside_here;
+  }
+  gate().changed.notify_all();
+}
 
 void initialize() {
   static std::once_flag once;

@@ -24,6 +24,16 @@ struct FatalError {
 // Registers the x86 back end and the hook; once per process, from any thread.
 void initialize();
 
+// Held while this thread is inside LLVM. A fork waits for all threads that are, so that a child finds no lock held by a
+// thread that only its parent has.
+class Inside {
+ public:
+  Inside();
+  ~Inside();
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
 // A malloc'ed copy; an empty text gives a null buffer. Never throws: without memory the buffer stays empty.
 attile_llvm_buffer to_buffer(std::string_view text) noexcept;
 

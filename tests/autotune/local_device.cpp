@@ -43,8 +43,11 @@ void behave(WorkerLine& line, const Point& point) {
   line.write("built");
   if (line.read() != "check") return;
   if (what == "hang-later") std::this_thread::sleep_for(std::chrono::seconds(60));
+  const auto is_slow = what.starts_with("slow");
+  if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(700));
   line.write("good");
   while (const auto word = line.read()) {
+    if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(700));
     if (what == "crash-timing") raise(SIGBUS);
     if (what == "hang-timing") std::this_thread::sleep_for(std::chrono::seconds(60));
     line.write(*word == "cold" ? "0.5" : "0.25");
@@ -105,6 +108,55 @@ TEST_CASE("a candidate that crashes or hangs while it is timed fails in time, an
   CHECK_THAT(device.time(kind("hang-timing"), CacheState::warm).fault, ContainsSubstring("hung"));
   CHECK(seconds_now() - start < 5);
   CHECK(device.time(kind("good"), CacheState::warm).fault.empty());
+}
+
+TEST_CASE("where the first call takes long, the others may too") {
+  LocalDevice device(3, {0.5, 0.3, 5}, behave);
+  const std::vector<Point> points{kind("slow"), kind("slow-too"), kind("hang-later")};
+  const std::vector<Proof> proofs = device.prove(points, seconds_now() + 60);
+  CHECK(proofs[0].fault.empty());
+  CHECK(proofs[1].fault.empty());
+  CHECK_THAT(proofs[2].fault, ContainsSubstring("hung"));
+  for (const CacheState cache : {CacheState::warm, CacheState::cold})
+    CHECK(device.time(points[1], cache).fault.empty());
+}
+
+TEST_CASE("a first candidate that hangs has the long patience once") {
+  LocalDevice device(3, {0.5, 0.2, 1}, behave);
+  const double start = seconds_now();
+  const std::vector<Point> points{kind("hang-later"), kind("hang-later"), kind("hang-later"), kind("good")};
+  const std::vector<Proof> proofs = device.prove(points, seconds_now() + 60);
+  CHECK_THAT(proofs[0].fault, ContainsSubstring("no answer within 1 s"));
+  CHECK_THAT(proofs[2].fault, ContainsSubstring("no answer within 0.2 s"));
+  CHECK(proofs[3].fault.empty());
+  CHECK(seconds_now() - start < 4);
+}
+
+TEST_CASE("a stop ends what is under way: candidates being built, checked and timed") {
+  std::atomic<bool> stop = false;
+  LocalDevice device(3, {60, 60, 60}, behave);
+  device.stop = &stop;
+  const auto stopped_soon = [&](const auto& work) {
+    stop = false;
+    std::thread later([&] { std::this_thread::sleep_for(std::chrono::milliseconds(200)), stop = true; });
+    const double start = seconds_now();
+    work();
+    later.join();
+    CHECK(seconds_now() - start < 2);
+  };
+  REQUIRE(device.prove(std::vector{kind("good"), kind("hang-timing")}, seconds_now() + 60)[1].fault.empty());
+  stopped_soon([&] {
+    for (const Proof& proof :
+         device.prove(std::vector{kind("hang"), kind("hang-later"), kind("good-too")}, seconds_now() + 60)) {
+      CHECK(proof.fault.empty());
+      CHECK((!proof.begun || proof.fault.empty()));
+    }
+  });
+  stopped_soon([&] {
+    const Timing timing = device.time(kind("hang-timing"), CacheState::warm);
+    CHECK(timing.seconds == 0);
+    CHECK(timing.fault.empty());
+  });
 }
 
 TEST_CASE("nothing is begun after the time is over, and no child is left behind") {

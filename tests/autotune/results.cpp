@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <cmath>
+#include <limits>
 
 #include "autotune/exchange.h"
 #include "dsl/error.h"
@@ -291,4 +293,64 @@ TEST_CASE("an exported schedule leaves the number of parts to the call where tha
   CHECK(exported_with({{decode.winner, {1e-3, ""}}, {open, {1e-3, ""}}}).schedule == schedule_of(open));
   decode.match[2].second = "many";
   CHECK(exported_with({{decode.winner, {1e-3, ""}}, {open, {1e-3, ""}}}).schedule == schedule_of(decode.winner));
+}
+
+TEST_CASE("results for several thread counts stand side by side, without a word") {
+  const ScratchPlace place;
+  Machine few = machine(), many = machine();
+  few.units = 4, many.units = 16;
+  const auto of = [](const Machine& m, double seconds) {
+    TuneResult r = result_at(10, seconds);
+    r.machine = m.text();
+    return r;
+  };
+  REQUIRE(ResultStore(place.str(), few).put(of(few, 4e-3), tried_list()).empty());
+  REQUIRE(ResultStore(place.str(), many).put(of(many, 1e-3), tried_list()).empty());
+  Warnings warnings;
+  ResultStore store(place.str(), few);
+  REQUIRE(store.find(result_at(10).bucket));
+  CHECK(store.find(result_at(10).bucket)->seconds == 4e-3);
+  CHECK(ResultStore(place.str(), many).find(result_at(10).bucket)->seconds == 1e-3);
+  CHECK(!store.tried(result_at(10).bucket).outcomes.empty());
+  CHECK(warnings.count() == 0);
+  REQUIRE(store.put(of(few, 3e-3), {}).empty());
+  CHECK(store.all().size() == 2);
+  CHECK(store.forget([](const TuneResult&) { return true; }) == 2);
+  CHECK(store.all_tried().empty());
+}
+
+TEST_CASE("numbers that no measurement has are damage") {
+  const auto refused = [](const auto& change) {
+    TuneResult r = result_at(10);
+    change(r);
+    CHECK_THROWS_AS(parse_result_line(result_line(r), "x"), Error);
+  };
+  for (const double seconds : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()})
+    refused([&](TuneResult& r) { r.seconds = seconds; });
+  refused([](TuneResult& r) { r.gflops = -1; });
+  refused([](TuneResult& r) { r.default_seconds = std::nan(""); });
+  refused([](TuneResult& r) { r.match = {}; });
+  refused([](TuneResult& r) { r.match[1].second = "-5"; });
+}
+
+TEST_CASE("nothing is removed from a folder that is not there, and a file that cannot be written is named") {
+  const ScratchPlace place;
+  CHECK(ResultStore(place.str() + "/fresh", machine()).forget([](const TuneResult&) { return true; }) == 0);
+  CHECK(!fs::exists(place / "fresh"));
+  ResultStore store(place.str(), machine());
+  fs::create_directories(store.tried_path() + "/x");
+  CHECK_THAT(store.put(result_at(10), tried_list()), ContainsSubstring(store.tried_path()));
+}
+
+TEST_CASE("schedules are imported through links, and a folder is called one") {
+  const ScratchPlace place;
+  write_text(place / "real.yaml", to_yaml(schedule_file(target_from_name("sm_90"))));
+  fs::create_symlink(place / "real.yaml", place / "link.yaml");
+  CHECK(import_file((place / "link.yaml").string(), place.str(), machine()) > 0);
+  try {
+    import_file(place.str(), place.str(), machine());
+    FAIL("no error");
+  } catch (const Error& e) {
+    CHECK_THAT(e.what(), ContainsSubstring("it is a folder"));
+  }
 }

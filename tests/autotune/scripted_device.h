@@ -18,6 +18,7 @@ struct Script {
   std::string fault;         // when it is proven
   std::string timing_fault;  // of its third sample
   double build_seconds = 0.5;
+  std::string cold_fault;  // of its first sample with a cold cache: no answer came in time
 };
 
 class ScriptedDevice : public TuneDevice {
@@ -68,6 +69,7 @@ class ScriptedDevice : public TuneDevice {
       clock += 5;
       return {0, s.timing_fault};
     }
+    if (cache == CacheState::cold && !s.cold_fault.empty()) return {0, s.cold_fault, true};
     const double seconds =
         s.seconds * own_disturbance(point, times) * disturbance(samples++) * (cache == CacheState::cold ? 1.5 : 1);
     clock += seconds;

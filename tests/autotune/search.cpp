@@ -263,3 +263,51 @@ TEST_CASE("a made-up field of a made-up target is searched as data") {
   const SearchResult result = search(space, device, options);
   CHECK(winner_of(space, result) == "{roles: pingpong, ring: 3, cluster: 2}");
 }
+
+TEST_CASE("finalists whose calls with a cold cache do not answer in time keep what was timed") {
+  const Space space = space_of(plane(), [](const Point& p) { return bowl(p, 64, 64); });
+  ScriptedDevice device;
+  device.script = [](const Point& p) { return Script{bowl(p, 64, 64), "", "", 0.5, "hung: no answer within 15 s"}; };
+  const SearchResult result = search(space, device, {});
+  CHECK(winner_of(space, result) == to_string(at(64, 64)));
+  CHECK(result.tried.outcomes.at(to_string(at(64, 64))).fault.empty());
+  CHECK(result.measured.front().cold == 0);
+  CHECK(result.complete);
+}
+
+TEST_CASE("a search whose first contest ran out of time is not complete") {
+  const Space space = space_of(plane(), [](const Point& p) { return bowl(p, 64, 64); });
+  ScriptedDevice device;
+  device.script = [](const Point& p) { return Script{bowl(p, 64, 64), "", "", 6}; };
+  SearchOptions options;
+  options.budget = 10;
+  const SearchResult result = search(space, device, options);
+  CHECK(result.winner);
+  CHECK(!result.complete);
+  options.budget = 100;
+  ScriptedDevice in_time;
+  in_time.script = device.script;
+  CHECK(search(space, in_time, options).complete);
+}
+
+TEST_CASE("after a stop no sample is taken and nothing is proven") {
+  const Space space = space_of(plane(), [](const Point& p) { return bowl(p, 64, 64); });
+  for (const int last : {0, 3, 70}) {
+    CAPTURE(last);
+    std::atomic<bool> stop = last == 0;
+    ScriptedDevice device;
+    int proven_before = 0;
+    device.script = [](const Point& p) { return Script{bowl(p, 64, 64), "", "", 0.2}; };
+    device.on_sample = [&] {
+      if (device.samples == last) stop = true, proven_before = static_cast<int>(device.proven.size());
+    };
+    SearchOptions options;
+    options.stop = &stop;
+    const SearchResult result = search(space, device, options);
+    CHECK(device.samples == last);
+    if (last > 0) CHECK(static_cast<int>(device.proven.size()) == proven_before);
+    CHECK(result.winner.has_value() == (last > 0));
+    CHECK(!result.complete);
+    CHECK(device.ready.empty());
+  }
+}

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <atomic>
+#include "autotune/exchange.h"
 #include "autotune/point.h"
 #include "dsl/error.h"
 #include "dsl/library.h"
@@ -235,4 +236,101 @@ TEST_CASE("a folder that cannot be written costs the result's keeping only") {
   const TuneReport report = tune(n.problem, n.shape, n.facts, options, &device);
   CHECK(report.result);
   CHECK_THAT(report.unkept, ContainsSubstring("cannot be created"));
+}
+
+TEST_CASE("who waits for another process ends with a stop or with its patience, and never times beside the other") {
+  const ScratchPlace place;
+  const Named n("sm_90");
+  REQUIRE(keep_constants(shipped_constants(n.facts.target), n.facts, place.str()).empty());  // so that none is measured
+  const FileLock other(ResultStore(place.str(), n.facts.machine).timing_lock_path(), std::chrono::milliseconds(0), {});
+  REQUIRE(other.held());
+  std::atomic<bool> stop = false;
+  TuneOptions options;
+  options.folder = place.str();
+  options.stop = &stop;
+  options.note = [&](const std::string&) { stop = true; };
+  const Run stopped(n, options);
+  CHECK(!stopped.report.result);
+  CHECK(stopped.device.samples == 0);
+  options.note = {}, options.stop = nullptr;
+  options.budget = 0.01, options.patience = 0.05;
+  try {
+    Run(n, options);
+    FAIL("no error");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::resource);
+    CHECK_THAT(e.what(), ContainsSubstring("another process tunes on this device"));
+  }
+}
+
+TEST_CASE("a complete result stays until a better or a complete one is there, killed processes included", "[C64]") {
+  const ScratchPlace place;
+  const Named n("sm_90");
+  REQUIRE(keep_constants(shipped_constants(n.facts.target), n.facts, place.str()).empty());  // so that none is measured
+  TuneOptions options;
+  options.folder = place.str();
+  const TuneResult whole = *Run(n, options).report.result;
+  REQUIRE(whole.complete);
+  const ResultStore store(place.str(), n.facts.machine);
+  options.again = true;
+  TuneOptions tiny = options;
+  tiny.budget = 1;
+  const TuneReport report = Run(n, tiny).report;
+  CHECK(!report.result->complete);
+  CHECK_THAT(report.unkept, ContainsSubstring("not complete"));
+  CHECK(result_line(*store.find(whole.bucket)) == result_line(whole));
+  const Constants c = shipped_constants(n.facts.target);
+  const int code = run_in_child([&] {
+    ScriptedDevice device;
+    device.script = [&](const Point& point) { return measured(n, c, point); };
+    device.on_sample = [&] {
+      if (device.samples == 80) raise(SIGKILL);
+    };
+    tune(n.problem, n.shape, n.facts, options, &device);
+  });
+  REQUIRE(code == -SIGKILL);
+  CHECK(result_line(*store.find(whole.bucket)) == result_line(whole));
+  options.again = false;
+  CHECK(Run(n, options).report.known);
+  options.again = true;
+  CHECK(Run(n, options).report.unkept.empty());
+}
+
+TEST_CASE("a budget that is over before anything was timed is said so") {
+  const Named n("sm_90");
+  ScriptedDevice device;
+  device.script = [](const Point&) { return Script{}; };
+  TuneOptions options;
+  options.budget = 1;
+  options.progress = [&](const SearchProgress&) { device.clock += 2; };
+  try {
+    tune(n.problem, n.shape, n.facts, options, &device);
+    FAIL("no error");
+  } catch (const Error& e) {
+    CHECK_THAT(e.what(), ContainsSubstring("ended before a candidate was timed") && !ContainsSubstring("such as {}"));
+  }
+}
+
+TEST_CASE("a stored winner that this version has no words for is passed over with one line that names the file") {
+  const ScratchPlace place;
+  const Named n("sm_90");
+  REQUIRE(keep_constants(shipped_constants(n.facts.target), n.facts, place.str()).empty());  // so that none is measured
+  TuneOptions options;
+  options.folder = place.str();
+  TuneResult r = *Run(n, options).report.result;
+  ResultStore store(place.str(), n.facts.machine);
+  r.winner = {{"roles", "two"}};
+  REQUIRE(store.put(r, {}).empty());
+  Warnings warnings;
+  CHECK_NOTHROW(exported(store.all(), store, schedule_file(n.facts.target)));
+  CHECK(!Run(n, options).report.known);
+  REQUIRE(warnings.count() == 1);
+  CHECK_THAT(warnings.texts()[0], ContainsSubstring(store.path()) && ContainsSubstring("roles"));
+  CHECK(Run(n, options).report.known);
+}
+
+TEST_CASE("constants that no machine has are refused") {
+  for (const char* value : {"0", "-1", "1e-320", "1e308", ".inf", ".nan"})
+    CHECK_THROWS_AS(parse_constants(std::string("values:\n  read_gbs: ") + value + "\n", "x"), Error);
+  CHECK(parse_constants("values:\n  read_gbs: 4800\n", "x").at("read_gbs") == 4800);
 }

@@ -3,6 +3,7 @@
 #include "runtime/chooser.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -23,12 +24,14 @@ namespace {
 class Fixed : public Chooser {
  public:
   std::vector<Schedule> answer;
-  int asked = 0;
-  Tuning last = Tuning::never;
-  std::vector<Schedule> choices(const Algorithm&, const Problem&, const Target&, const AttentionCall&,
+  std::vector<Schedule> tuned;  // once it was asked to tune
+  std::atomic<int> asked = 0;
+  std::atomic<Tuning> last = Tuning::never;
+  std::atomic<bool> had_tensors = false;
+  std::vector<Schedule> choices(const Algorithm&, const Problem&, const Target&, const AttentionCall& call,
                                 Tuning tuning) override {
-    ++asked, last = tuning;
-    return answer;
+    ++asked, last = tuning, had_tensors = call.q.data != nullptr;
+    return tuning == Tuning::now && !tuned.empty() ? tuned : answer;
   }
 };
 
@@ -170,6 +173,27 @@ TEST_CASE("building in the background answers with what is there and then with t
   CHECK((at_once == shipped || at_once == tiles(16, 104)));   // the build behind may have ended already
   run_attention(small.call);
   CHECK(wait_for_schedule(tiles(16, 104)));
+}
+
+TEST_CASE("where nothing may be built or all is built behind no call waits for tuning", "[C69]") {
+  Fresh fresh;
+  SmallCall small;
+  small.call.softcap = 7;
+  fresh.chooser->answer = {tiles(32, 88)}, fresh.chooser->tuned = {tiles(32, 104)};
+  warm_up(std::span(&small.call, 1));
+  small.call.tuning = Tuning::now;
+  small.call.building = Building::never;
+  CHECK(attention_kernel(small.call).program().schedule == tiles(32, 88));
+  CHECK(fresh.chooser->last == Tuning::cached);
+  small.call.building = Building::background;
+  CHECK_NOTHROW(attention_kernel(small.call));
+  for (int i = 0; i < 600 && attention_kernel(small.call).program().schedule != tiles(32, 104); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(attention_kernel(small.call).program().schedule == tiles(32, 104));
+  CHECK(fresh.chooser->last == Tuning::now);
+  CHECK(!fresh.chooser->had_tensors);  // the caller's may be gone by then
+  small.call.building = Building::on_demand;
+  CHECK(attention_kernel(small.call).program().schedule == tiles(32, 104));
 }
 
 TEST_CASE("a build in the background that ends after its choice was forgotten changes nothing", "[C69]") {

@@ -159,6 +159,27 @@ TEST_CASE("many threads compile, load, run and unload at once") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("a process may fork while threads compile, and the child compiles") {
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  const std::vector<std::byte> object = OrcCompiler::instance().compile(adder(3), host_cpu());
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      while (!over) OrcCompiler::instance().load(object);
+    });
+  int ended = 0;
+  constexpr int forks = 40;
+  for (int i = 0; i < forks && ended == i; ++i)
+    ended += run_in_child([&] {
+               alarm(20);  // what waits for a lock of the parent's threads never ends
+               LoadedObject own = OrcCompiler::instance().load(OrcCompiler::instance().compile(adder(5), host_cpu()));
+               expect(add(own, 1) == 6, "the sum");
+             }) == 0;
+  over = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(ended == forks);
+}
+
 TEST_CASE("a process may exit while a thread compiles") {
   for (int round = 0; round < 10; ++round) {
     pid_t child = fork();
