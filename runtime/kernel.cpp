@@ -11,6 +11,7 @@
 #include "dsl/error.h"
 #include "runtime/cuda_device.h"
 #include "runtime/few_rows.h"
+#include "runtime/fork_mutex.h"
 #include "runtime/host_cpu.h"
 #include "runtime/kernel_state.h"
 #include "runtime/may_build.h"
@@ -79,7 +80,7 @@ Target target_of(Device device) {
 }
 
 Kernel Kernel::get(const Algorithm& a, const Problem& p, const std::optional<Schedule>& s, Device device) {
-  static std::mutex mutex;
+  static std::shared_mutex& mutex = mutex_of(Guarded::kernels);
   static std::unordered_map<std::string, std::shared_ptr<std::once_flag>> flags;
   static std::unordered_map<std::string, std::shared_ptr<const KernelState>> kernels;
 

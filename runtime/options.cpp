@@ -11,6 +11,7 @@
 #include <set>
 
 #include "dsl/error.h"
+#include "runtime/fork_mutex.h"
 
 namespace attile {
 inline namespace v1 {
@@ -81,10 +82,7 @@ const Row rows[] = {
     {"ATTILE_LOG", "quiet, warning, info", "what is told on stderr (default: warning)", set_log},
 };
 
-std::mutex& text_mutex() {
-  static auto* mutex = new std::mutex();
-  return *mutex;
-}
+std::shared_mutex& text_mutex() { return mutex_of(Guarded::texts); }
 TextSink& text_sink() {
   static auto* sink = new TextSink();
   return *sink;
