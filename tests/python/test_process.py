@@ -159,8 +159,9 @@ except attile.errors.EnvironmentError as error:
 def test_threads_call_first_at_once_while_imports_are_slow():
     """Imports give other threads the turn; none may hold what the importing one waits for."""
     out = python("""
-import sys, threading, time
+import faulthandler, sys, threading, time
 import attile, numpy as np, types
+faulthandler.dump_traceback_later(40, exit=True)  # needs no turn of the interpreter, which may be what is stuck
 
 class Slow:
     def find_spec(self, *_):

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "runtime/attention.h"
@@ -60,6 +61,7 @@ TEST_CASE("a child finds every shared mutex free, whoever held it in the parent"
 TEST_CASE("children forked amid calls of other threads can call") {
   test::SmallCall first;
   run_attention(first.call);
+  set_text_sink([](std::string_view) {});
   std::atomic<bool> over = false;
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i)
@@ -80,5 +82,6 @@ TEST_CASE("children forked amid calls of other threads can call") {
   }) != 0;
   over = true;
   for (std::thread& t : threads) t.join();
+  set_text_sink(nullptr);
   CHECK(bad == 0);
 }
