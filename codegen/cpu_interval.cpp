@@ -42,22 +42,32 @@ bool IntervalEmitter::is_uniform_here(const Expr& e) const {
   return !has_free_dim(e, a.parallel) && !has_free_dim(e, a.streamed) && !(frame_.group_in_rows() && has_free_dim(e, head));
 }
 
-Truth IntervalEmitter::truth(const Expr& e) {
+Truth IntervalEmitter::truth(const Expr& predicate) {
+  truths_.clear(), intervals_.clear();
+  return truth_of(predicate);
+}
+
+Truth IntervalEmitter::truth_of(const Expr& e) {
+  const auto it = truths_.find(e.get());
+  return it != truths_.end() ? it->second : truths_[e.get()] = compute_truth(e);
+}
+
+Truth IntervalEmitter::compute_truth(const Expr& e) {
   if (is_uniform_here(e)) {
     const Val exact = expr_.emit(e).front();
     return {exact, exact};
   }
   switch (e->op) {
     case Op::logical_and: {
-      const Truth a = truth(e->args[0]), b = truth(e->args[1]);
+      const Truth a = truth_of(e->args[0]), b = truth_of(e->args[1]);
       return {f_.binary("and", a.possible, b.possible), f_.binary("and", a.certain, b.certain)};
     }
     case Op::logical_or: {
-      const Truth a = truth(e->args[0]), b = truth(e->args[1]);
+      const Truth a = truth_of(e->args[0]), b = truth_of(e->args[1]);
       return {f_.binary("or", a.possible, b.possible), f_.binary("or", a.certain, b.certain)};
     }
     case Op::logical_not: {
-      const Truth a = truth(e->args[0]);
+      const Truth a = truth_of(e->args[0]);
       return {f_.binary("xor", a.certain, yes), f_.binary("xor", a.possible, yes)};
     }
     case Op::less: case Op::less_equal: case Op::equal: case Op::not_equal: return compare(*e);
@@ -76,17 +86,25 @@ Truth IntervalEmitter::compare(const Node& n) {
   return {f_.binary("xor", points, yes), f_.binary("xor", overlap, yes)};
 }
 
-void IntervalEmitter::hoist(const Expr& e) {
+void IntervalEmitter::hoist(const Expr& predicate) {
+  intervals_.clear();
+  std::set<const Node*> seen;
+  hoist(predicate, seen);
+}
+
+void IntervalEmitter::hoist(const Expr& e, std::set<const Node*>& seen) {
+  if (!seen.insert(e.get()).second) return;
   if (e->kind == Kind::integer && !has_free_dim(e, frame_.context.algorithm.streamed)) {
     hoisted_[e.get()] = interval(e);
     return;
   }
-  for (const Expr& arg : e->args) hoist(arg);
+  for (const Expr& arg : e->args) hoist(arg, seen);
 }
 
 Interval IntervalEmitter::interval(const Expr& e) {
-  const auto it = hoisted_.find(e.get());
-  return it != hoisted_.end() ? it->second : compute_interval(e);
+  if (const auto it = hoisted_.find(e.get()); it != hoisted_.end()) return it->second;
+  const auto it = intervals_.find(e.get());
+  return it != intervals_.end() ? it->second : intervals_[e.get()] = compute_interval(e);
 }
 
 Interval IntervalEmitter::compute_interval(const Expr& e) {

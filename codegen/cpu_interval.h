@@ -2,6 +2,9 @@
 // Sound, not sharp: what cannot be bounded counts as "may be either".
 #pragma once
 
+#include <map>
+#include <set>
+
 #include "codegen/cpu_frame.h"
 
 namespace attile::llvm_text {
@@ -26,11 +29,14 @@ class IntervalEmitter {
   Truth truth(const Expr& predicate);
 
   // For a loop over stretches of positions with the same rows: emits what the positions do not change, once…
-  void hoist(const Expr& e);
+  void hoist(const Expr& predicate);
   // …and moves the region along.
   void set_positions(const Val& first, const Val& count) { region_.position = first, region_.positions = count; }
 
  private:
+  Truth truth_of(const Expr& e);
+  Truth compute_truth(const Expr& e);
+  void hoist(const Expr& e, std::set<const Node*>& seen);
   bool is_uniform_here(const Expr& e) const;
   Interval interval(const Expr& e);
   Interval index_interval(const Dim& dim);
@@ -47,7 +53,8 @@ class IntervalEmitter {
   Function& f_;
   ExprEmitter& expr_;
   Region region_;
-  std::map<const Node*, Interval> hoisted_;
+  std::map<const Node*, Interval> hoisted_, intervals_;  // the latter of one question, as trees share branches
+  std::map<const Node*, Truth> truths_;
 };
 
 }  // namespace attile::llvm_text

@@ -6,6 +6,7 @@
 
 #include "codegen/cpu_frame.h"
 #include "codegen/layout.h"
+#include "dsl/expr_walk.h"
 
 namespace attile::llvm_text {
 
@@ -42,11 +43,12 @@ class LaneForm : public FrameEnvironment {
  protected:
   // Slots of the selection that `e` reads; 0 if it reads none.
   std::int64_t slots_of(const Expr& e) const {
-    if (e->op == Op::variable)
-      if (const ir::Value v = frame_.kernel.find(e->name); v.id >= 0 && frame_.kernel[v].axis == ir::Axis::slot) return frame_.kernel[v].cols;
-    for (const Expr& arg : e->args)
-      if (const std::int64_t n = slots_of(arg)) return n;
-    return 0;
+    std::int64_t slots = 0;
+    for_each_node({e}, [&](const Node& node) {
+      if (slots != 0 || node.op != Op::variable) return;
+      if (const ir::Value v = frame_.kernel.find(node.name); v.id >= 0 && frame_.kernel[v].axis == ir::Axis::slot) slots = frame_.kernel[v].cols;
+    });
+    return slots;
   }
 
   // What the positions of a sweep do not change is emitted in front of it.

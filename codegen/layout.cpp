@@ -4,15 +4,16 @@
 #include <functional>
 
 #include "codegen/walk.h"
+#include "dsl/expr_walk.h"
 
 namespace attile::ir {
 namespace {
 
 void add_variables(const Kernel& kernel, const Expr& e, std::set<int>& out) {
-  if (e.empty()) return;
-  if (e->op == Op::variable)
-    if (const Value v = kernel.find(e->name); v.id >= 0) out.insert(v.id);
-  for (const Expr& arg : e->args) add_variables(kernel, arg, out);
+  for_each_node({e}, [&](const Node& node) {
+    if (node.op != Op::variable) return;
+    if (const Value v = kernel.find(node.name); v.id >= 0) out.insert(v.id);
+  });
 }
 
 // The panel body with the most statements: the masked variants hold every op of the plain one.

@@ -80,31 +80,50 @@ Values ExprEmitter::select(const Values& condition, Values a, Values b, bool wid
   return out;
 }
 
-static bool reads_state(const Expr& e) {
-  if (e->op == Op::variable) return true;
-  return std::any_of(e->args.begin(), e->args.end(), [](const Expr& arg) { return reads_state(arg); });
+bool ExprEmitter::reads_state(const Expr& e) {
+  if (e->args.empty()) return e->op == Op::variable;
+  if (const auto it = reads_state_.find(e.get()); it != reads_state_.end()) return it->second;
+  const bool reads = std::any_of(e->args.begin(), e->args.end(), [&](const Expr& arg) { return reads_state(arg); });
+  kept_.push_back(e);
+  return reads_state_[e.get()] = reads;
+}
+
+const Values* ExprEmitter::known(const Expr& e) const {
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    if (const auto it = scope->values.find(e.get()); it != scope->values.end()) return &it->second;
+    if (const auto it = scope->passing.find(e.get()); it != scope->passing.end()) return &it->second;
+  }
+  return nullptr;
 }
 
 Values ExprEmitter::emit(const Expr& e) {
-  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
-    if (const auto it = scope->values.find(e.get()); it != scope->values.end()) return it->second;
+  if (const Values* value = known(e)) return *value;
+  const std::size_t scope = scopes_.size() - 1;
+  ++scopes_[scope].depth;
   Values value = compute(*e);
-  const bool worth_keeping = e->op != Op::variable && e->op != Op::constant;
-  if (worth_keeping && (scopes_.back().frozen || !reads_state(e))) {
-    scopes_.back().values[e.get()] = value;
+  --scopes_[scope].depth;
+  if (e->op != Op::variable && e->op != Op::constant) {
+    const bool stays = scopes_[scope].frozen || !reads_state(e);
+    (stays ? scopes_[scope].values : scopes_[scope].passing)[e.get()] = value;
     kept_.push_back(e);
   }
+  if (scopes_[scope].depth == 0) scopes_[scope].passing.clear();
   return value;
 }
 
 void ExprEmitter::hoist(const Expr& e, const Dim& dim) {
-  if (e->op == Op::constant || e->op == Op::reduce_sum) return;
+  std::set<const Node*> seen;
+  hoist(e, dim, seen);
+}
+
+void ExprEmitter::hoist(const Expr& e, const Dim& dim, std::set<const Node*>& seen) {
+  if (e->op == Op::constant || e->op == Op::reduce_sum || !seen.insert(e.get()).second) return;
   if (!has_free_dim(e, dim)) {
     scopes_.back().values[e.get()] = emit(e);
     kept_.push_back(e);
     return;
   }
-  for (const Expr& arg : e->args) hoist(arg, dim);
+  for (const Expr& arg : e->args) hoist(arg, dim, seen);
 }
 
 Values ExprEmitter::compute(const Node& n) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,9 @@ class ExprEmitter {
 
  private:
   Values compute(const Node& n);
+  const Values* known(const Expr& e) const;
+  bool reads_state(const Expr& e);
+  void hoist(const Expr& e, const Dim& dim, std::set<const Node*>& seen);
   Values unary(const Node& n, const Values& x);
   Values binary(const Node& n, Values a, Values b);
   void match_integers(const Node& n, Values& a, Values& b);
@@ -76,8 +80,11 @@ class ExprEmitter {
   struct Scope {
     std::map<const Node*, Values> values;
     bool frozen = false;
+    std::map<const Node*, Values> passing = {};  // read states: known while one expression is emitted
+    int depth = 0;                               // of the emits under way
   };
   std::vector<Scope> scopes_{1};
+  std::map<const Node*, bool> reads_state_;
   std::vector<Expr> kept_;   // keeps memoised nodes alive
 };
 

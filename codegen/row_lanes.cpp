@@ -1,5 +1,7 @@
 // Lanes are rows: a panel of rows fills `panel_vectors` vectors, everything else is broadcast to them. Products
 // run on packed tiles (llvm_tiles); row states live in registers while a panel is worked on.
+#include <set>
+
 #include "codegen/row_panels.h"
 #include "dsl/error.h"
 
@@ -184,14 +186,18 @@ class RowLanes final : public RowPanels {
     return map && frame_.kernel[map->dst].layout == ir::Layout::row_pairs;
   }
   void hoist_invariant(const Expr& e) {
-    if (e->op == Op::constant || e->op == Op::variable) return;
+    std::set<const Node*> seen;
+    hoist_invariant(e, seen);
+  }
+  void hoist_invariant(const Expr& e, std::set<const Node*>& seen) {
+    if (e->op == Op::constant || e->op == Op::variable || !seen.insert(e.get()).second) return;
     bool varies = false;
     for (const Dim& d : e->dims) varies |= !is_batch_like(d) && d != frame_.context.algorithm.parallel;
     if (!varies) {
       expr_.emit(e);
       return;
     }
-    for (const Expr& arg : e->args) hoist_invariant(arg);
+    for (const Expr& arg : e->args) hoist_invariant(arg, seen);
   }
 
   void one_position(const ir::Sweep& op, const Val& j) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace attile::ir {
 namespace {
@@ -22,7 +23,13 @@ class Intervals {
   Intervals(const Algorithm& a, const CallLengths& call, const TileRegion& region)
       : a_(a), call_(call), region_(region) {}
 
-  TileTruth truth(const Expr& e) const {
+  TileTruth truth(const Expr& e) {
+    const auto it = truths_.find(e.get());
+    return it != truths_.end() ? it->second : truths_[e.get()] = compute_truth(e);
+  }
+
+ private:
+  TileTruth compute_truth(const Expr& e) {
     switch (e->op) {
       case Op::logical_and: {
         const TileTruth a = truth(e->args[0]), b = truth(e->args[1]);
@@ -44,8 +51,7 @@ class Intervals {
     }
   }
 
- private:
-  TileTruth compare(const Node& n) const {
+  TileTruth compare(const Node& n) {
     if (n.args[0]->kind != Kind::integer || n.args[1]->kind != Kind::integer) return {};
     const Interval a = interval(n.args[0]), b = interval(n.args[1]);
     if (n.op == Op::less) return {a.low < b.high, a.high < b.low};
@@ -55,7 +61,11 @@ class Intervals {
     return {!points, !overlap};
   }
 
-  Interval interval(const Expr& e) const {
+  Interval interval(const Expr& e) {
+    const auto it = intervals_.find(e.get());
+    return it != intervals_.end() ? it->second : intervals_[e.get()] = compute_interval(e);
+  }
+  Interval compute_interval(const Expr& e) {
     const auto arg = [&](std::size_t i) { return interval(e->args[i]); };
     switch (e->op) {
       case Op::constant: return {e->value, e->value};
@@ -99,6 +109,8 @@ class Intervals {
   const Algorithm& a_;
   const CallLengths& call_;
   const TileRegion& region_;
+  std::map<const Node*, TileTruth> truths_;  // trees share branches
+  std::map<const Node*, Interval> intervals_;
 };
 
 }  // namespace

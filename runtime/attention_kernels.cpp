@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "runtime/fork_mutex.h"
 #include "runtime/may_build.h"
 #include "runtime/options.h"
 
@@ -41,7 +42,7 @@ struct Chosen {
 };
 
 struct Memory {
-  std::shared_mutex mutex;
+  std::shared_mutex& mutex = mutex_of(Guarded::chosen_kernels);
   std::unordered_map<CallKey, Chosen, KeyHash> kernels;
   std::unordered_set<CallKey, KeyHash> built_behind;  // whose best kernel a thread builds now
   std::uint64_t times_forgotten = 0;                  // what was begun before is no longer wanted

@@ -35,7 +35,8 @@ struct KernelCache::State {
   std::once_flag opened;
   CacheFolder place;
 
-  ForkMutex mutex;  // the three below; never held over a build or a file operation
+  // Of the three below; never held over a build or a file operation.
+  std::shared_mutex& mutex = mutex_of(Guarded::cache_state);
   std::map<std::string, Flight> flights;
   int stores_until_scan = 0;
   std::uint64_t known_bytes = 0;  // as of the last scan, and what we added since
@@ -232,7 +233,7 @@ std::string KernelCache::fault() { return state_->folder().reason; }
 namespace {
 
 struct Current {
-  ForkMutex mutex;
+  std::shared_mutex& mutex = mutex_of(Guarded::current_cache);
   std::shared_ptr<KernelCache> cache;
 };
 // Never destroyed: a thread may build while the process exits.

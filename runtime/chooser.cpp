@@ -4,12 +4,14 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/fork_mutex.h"
+
 namespace attile {
 inline namespace v1 {
 namespace {
 
 struct State {
-  std::mutex mutex;
+  std::shared_mutex& mutex = mutex_of(Guarded::chooser);
   std::shared_ptr<Chooser> chooser;
   std::shared_ptr<Chooser> (*make)() = nullptr;
   bool made = false;

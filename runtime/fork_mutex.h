@@ -1,50 +1,29 @@
-// A mutex that no child of a fork finds held: a fork takes all of them first. For short work on memory that is never
-// destroyed, and none is taken while another one is held.
+// Mutexes of the process that a child of fork() finds free, and what they guard whole: fork() waits until nobody holds
+// one. What is guarded by a mutex of its own kind in every object shares one of these; none is held for long.
 #pragma once
 
-#include <pthread.h>
+#include <cstdint>
+#include <shared_mutex>
 
-#include <mutex>
-#include <vector>
+#include "dsl/export.h"
 
 namespace attile {
 inline namespace v1 {
 
-class ForkMutex {
- public:
-  ForkMutex() {
-    [[maybe_unused]] static const int registered = pthread_atfork(lock_all, unlock_all, unlock_all);
-    const std::lock_guard lock(all().mutex);
-    all().members.push_back(this);
-  }
-  ~ForkMutex() {
-    const std::lock_guard lock(all().mutex);
-    std::erase(all().members, this);
-  }
-  ForkMutex(const ForkMutex&) = delete;
-  ForkMutex& operator=(const ForkMutex&) = delete;
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
-
- private:
-  struct All {
-    std::mutex mutex;
-    std::vector<ForkMutex*> members;
-  };
-  static All& all() {
-    static auto* a = new All();
-    return *a;
-  }
-  static void lock_all() {
-    all().mutex.lock();
-    for (ForkMutex* m : all().members) m->lock();
-  }
-  static void unlock_all() {
-    for (ForkMutex* m : all().members) m->unlock();
-    all().mutex.unlock();
-  }
-  std::mutex mutex_;
+// In the order in which a thread may hold several of them.
+enum class Guarded : std::uint8_t {
+  modified_attention,  // attention with functions of one's own
+  kernels_of_variants,
+  chosen_kernels,
+  chooser,
+  kernels,
+  current_cache,
+  cache_state,
+  parallel_for,
+  count,
 };
+
+ATTILE_API std::shared_mutex& mutex_of(Guarded what);
 
 }  // namespace v1
 }  // namespace attile

@@ -81,7 +81,7 @@ Target target_of(Device device) {
 }
 
 Kernel Kernel::get(const Algorithm& a, const Problem& p, const std::optional<Schedule>& s, Device device) {
-  static auto& mutex = *new ForkMutex();
+  static std::shared_mutex& mutex = mutex_of(Guarded::kernels);
   // By process too: a child of a fork must not wait for a thread that only its parent has.
   static std::map<std::pair<pid_t, std::string>, std::shared_ptr<std::once_flag>> flags;
   static std::unordered_map<std::string, std::shared_ptr<const KernelState>> kernels;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dsl/error.h"
+#include "runtime/fork_mutex.h"
 #include "runtime/host_cpu.h"
 #include "runtime/options.h"
 #include "runtime/thread_pool.h"
@@ -27,7 +28,7 @@ std::atomic<int> workers_by_api{0};
 
 struct Replacement {
   std::atomic<bool> present{false};
-  std::mutex mutex;
+  std::shared_mutex& mutex = mutex_of(Guarded::parallel_for);
   std::shared_ptr<ParallelFor> value;
 };
 Replacement& replacement() {

@@ -4,35 +4,65 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <unordered_map>
 
 #include "dsl/expr_ops.h"
 
 namespace attile::ir {
 
-Expr rewrite(const Expr& e, const std::function<std::optional<Expr>(const Expr&)>& replace) {
-  if (auto replacement = replace(e)) return *replacement;
+namespace {
+
+using Replace = std::function<std::optional<Expr>(const Expr&)>;
+
+// Trees share branches, so each branch is rewritten once.
+Expr rewritten(const Expr& e, const Replace& replace, std::unordered_map<const Node*, Expr>& known);
+
+Expr with_new_args(const Expr& e, const Replace& replace, std::unordered_map<const Node*, Expr>& known) {
   if (e->args.empty()) return e;
   Node node = *e;
   bool changed = false;
   for (Expr& arg : node.args) {
-    const Expr next = rewrite(arg, replace);
+    const Expr next = rewritten(arg, replace, known);
     changed |= next.get() != arg.get();
     arg = next;
   }
   return changed ? make_expr(std::move(node)) : e;
 }
 
-double evaluate_scalar(const Expr& e, const std::function<double(const Node&)>& leaf) {
-  if (e->op == Op::constant) return e->value;
-  switch (e->op) {
+Expr rewritten(const Expr& e, const Replace& replace, std::unordered_map<const Node*, Expr>& known) {
+  if (const auto it = known.find(e.get()); it != known.end()) return it->second;
+  const auto replacement = replace(e);
+  return known[e.get()] = replacement ? *replacement : with_new_args(e, replace, known);
+}
+
+bool is_leaf(Op op) {
+  switch (op) {
     case Op::scalar: case Op::index: case Op::length: case Op::variable: case Op::element: case Op::random:
-    case Op::dot: case Op::reduce_sum: return leaf(*e);
-    default: break;
+    case Op::dot: case Op::reduce_sum: return true;
+    default: return false;
   }
+}
+
+double evaluated(const Expr& e, const std::function<double(const Node&)>& leaf, std::unordered_map<const Node*, double>& known) {
+  if (e->op == Op::constant) return e->value;
+  if (const auto it = known.find(e.get()); it != known.end()) return it->second;
+  if (is_leaf(e->op)) return known[e.get()] = leaf(*e);
   std::vector<double> args;
-  for (const Expr& arg : e->args) args.push_back(evaluate_scalar(arg, leaf));
-  if (e->op == Op::select) return args[0] != 0 ? args[1] : args[2];
-  return args.size() == 1 ? unary_value(e->op, args[0]) : binary_value(e->op, args[0], args[1]);
+  for (const Expr& arg : e->args) args.push_back(evaluated(arg, leaf, known));
+  if (e->op == Op::select) return known[e.get()] = args[0] != 0 ? args[1] : args[2];
+  return known[e.get()] = args.size() == 1 ? unary_value(e->op, args[0]) : binary_value(e->op, args[0], args[1]);
+}
+
+}  // namespace
+
+Expr rewrite(const Expr& e, const Replace& replace) {
+  std::unordered_map<const Node*, Expr> known;
+  return rewritten(e, replace, known);
+}
+
+double evaluate_scalar(const Expr& e, const std::function<double(const Node&)>& leaf) {
+  std::unordered_map<const Node*, double> known;
+  return evaluated(e, leaf, known);
 }
 
 bool vanishes_at_minus_infinity(const Expr& e, const std::string& score, std::span<const std::string> positive) {

@@ -1,6 +1,8 @@
 """What differs between array libraries beyond reading their memory: making an array, and where their work is queued."""
 import sys
 
+from .errors import ArgumentError
+
 
 def empty(like, shape, dtype):
     """A new array of like's kind and on its device, not initialised. shape: extents; dtype: "float32", "int32" and so on."""
@@ -11,6 +13,9 @@ def empty(like, shape, dtype):
     if numpy is not None and isinstance(like, numpy.ndarray):
         return numpy.empty(shape, _numpy_dtype(like, dtype))
     library = _library_of(like)
+    if library is None:
+        raise ArgumentError(f"attention: an array of type {type(like).__name__} has no library that makes its like, so there is none for the "
+                            "result; give q (or the first tensor) as an array of NumPy, PyTorch, JAX or CuPy")
     dtype = like.dtype if str(like.dtype) == dtype else getattr(library, dtype)
     if _module_of(like) == "cupy":
         with like.device:
@@ -41,7 +46,8 @@ def _numpy_dtype(like, dtype):
 def _library_of(array):
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()
-    return sys.modules[_module_of(array)]
+    library = sys.modules.get(_module_of(array))
+    return library if hasattr(array, "dtype") and hasattr(library, "empty") else None
 
 
 def _module_of(array):

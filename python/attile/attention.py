@@ -1,7 +1,7 @@
 """attention(): ready attention, with a score and a mask of one's own where given; warm_up(): its kernels, ahead."""
 from . import _attile
-from .errors import Error
-from .tracing import Traced, traced
+from .errors import ArgumentTypeError, Error
+from .tracing import Traced, need_no_mask_mod, traced
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, alibi_slopes=None, bias=None, mask=None,
@@ -60,7 +60,10 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
 
 
 def _mods(score_mod, mask_mod):
-    return score_mod.parts() if isinstance(score_mod, Traced) else traced(score_mod, mask_mod)
+    if isinstance(score_mod, Traced):
+        need_no_mask_mod(mask_mod)
+        return score_mod.parts()
+    return traced(score_mod, mask_mod)
 
 
 def warm_up(calls, tuning="cached"):
@@ -75,10 +78,13 @@ def warm_up(calls, tuning="cached"):
     import inspect
     signature, fault = inspect.signature(attention), None
     for call in calls:
-        given = signature.bind(**{**call, "tuning": tuning})
-        given.apply_defaults()
-        *arguments, score_mod, mask_mod = given.arguments.values()
         try:
+            try:
+                given = signature.bind(**{**call, "tuning": tuning})
+            except TypeError as error:
+                raise ArgumentTypeError(f"warm_up: {error}") from None
+            given.apply_defaults()
+            *arguments, score_mod, mask_mod = given.arguments.values()
             has_mods = score_mod is not None or mask_mod is not None
             _attile.warm_up(*arguments, *(_mods(score_mod, mask_mod) if has_mods else (None, None)))
         except Error as error:

@@ -1,4 +1,6 @@
 """Arrays in a function that is traced: an index that holds an expression makes an array an argument of the kernel."""
+import functools
+import operator
 import sys
 import threading
 import types
@@ -7,8 +9,8 @@ from . import _attile, protocol
 from ._attile import Expr
 
 _KINDS = {"float32": "real", "float16": "real", "bfloat16": "real", "int32": "integer", "int64": "integer", "bool": "boolean"}
-# What a function may ask of an array without depending on its contents.
-_FACTS = {"shape", "ndim", "dtype", "device", "size", "__get__", "dim", "numel", "stride", "__len__", "__array_namespace__"}
+# What a function may ask of an array without depending on more than the key of a trace holds (reach.cpp).
+_FACTS = {"shape", "ndim", "dtype", "device", "is_cuda", "is_cpu", "size", "dim", "numel", "__len__", "__array_namespace__"}
 
 active = threading.local()  # .trace: the Trace of this thread while it traces
 
@@ -89,9 +91,34 @@ class Captured:
     __hash__ = object.__hash__
 
 
+class CapturedNumber(Captured):
+    """An array without dims: a number that the kernel reads at each call. Its value now is there for this call alone."""
+
+    def _value(self, kind):
+        active.trace.depends_on_values = True
+        return kind(self._array)
+
+    for _name, _kind in (("bool", bool), ("float", float), ("int", int), ("index", operator.index)):
+        locals()[f"__{_name}__"] = functools.partialmethod(_value, _kind)
+    for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lt", "le", "gt", "ge", "eq", "ne"):
+        _act = getattr(operator, f"__{_name}__")
+        locals()[f"__{_name}__"] = lambda self, other, _act=_act: _act(number(self), number(other))
+        if _name not in ("lt", "le", "gt", "ge", "eq", "ne"):
+            locals()[f"__r{_name}__"] = lambda self, other, _act=_act: _act(number(other), number(self))
+    for _name in ("neg", "invert", "abs"):
+        locals()[f"__{_name}__"] = lambda self, _act=getattr(operator, f"__{_name}__"): _act(number(self))
+    __hash__ = object.__hash__
+
+    def __array_ufunc__(self, ufunc, method, *args, **kwargs):
+        return number(self).__array_ufunc__(ufunc, method, *args, **kwargs)
+
+    def __array_function__(self, func, types, args, kwargs):
+        return number(self).__array_function__(func, types, args, kwargs)
+
+
 def captured(array):
     """An array for use in a score_mod or mask_mod, where tracing would not find it by itself."""
-    return array if isinstance(array, Captured) else Captured(array)
+    return array if isinstance(array, Captured) else Captured(array) if getattr(array, "ndim", 1) else CapturedNumber(array)
 
 
 def _index(array, at):
@@ -106,8 +133,9 @@ def _index(array, at):
 def _position(i, extent):
     if isinstance(i, slice) or i is None or i is Ellipsis:
         protocol.refuse("a slice, None or ... beside a traced index; give one integer for each dim")
+    i = number(i)
     if not isinstance(i, int) or isinstance(i, bool):
-        return number(i)
+        return i
     if not -extent <= i < extent:
         protocol.refuse(f"the index {i} is outside a dim of {extent}")
     return i % extent
@@ -117,6 +145,8 @@ def number(value):
     """A captured array without dims as an expression, a number of NumPy's as Python's; everything else as it is."""
     if type(value).__module__ == "numpy" and isinstance(value, sys.modules["numpy"].generic):
         return value.item()
+    if isinstance(value, CapturedNumber):
+        return active.trace.tensor(value._array)
     if isinstance(value, Captured):
         value._incomplete()
     if not is_array(value):
@@ -144,7 +174,8 @@ def torch_mode():
         def __torch_function__(self, func, types, args=(), kwargs=None):
             if func.__name__ == "__getitem__" and any(isinstance(i, Expr) for i in (args[1] if isinstance(args[1], tuple) else args[1:])):
                 return _index(args[0], args[1])
-            if Expr not in types and func.__name__ not in _FACTS:
+            asked = getattr(func.__self__, "__name__", "") if func.__name__ == "__get__" else func.__name__
+            if Expr not in types and asked not in _FACTS:
                 active.trace.depends_on_values = True
             return func(*args, **(kwargs or {}))
     return Mode()

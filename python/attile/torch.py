@@ -4,12 +4,14 @@ attention() takes what attile.attention takes; under torch.compile a score_mod i
 drop-in for torch.nn.functional.scaled_dot_product_attention; register_with_transformers() makes "attile" an attn_implementation.
 Where nothing is compiled or recorded the operators are passed by, so that a call costs what attile.attention's costs.
 """
+import math
+
 import torch
 
 from . import _attile
 from . import attention as _plain
-from .errors import ArgumentError, UnsupportedError
-from .tracing import Traced
+from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from .tracing import Traced, need_no_mask_mod
 
 __all__ = ["attention", "sdpa", "register_with_transformers"]
 
@@ -72,7 +74,7 @@ torch.library.register_autograd("attile::attention", _no_backward, setup_context
 
 def _cast(*tensors):
     dtype = torch.get_autocast_dtype(tensors[0].device.type)
-    return [x.to(dtype) if x.is_floating_point() else x for x in tensors]
+    return [x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors]
 
 
 def _autocast(q, k, v, *rest):
@@ -106,7 +108,11 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, al
                       mask_mod=mask_mod)
     if return_lse and rule in _WITHOUT_LSE:
         raise ArgumentError("attention: lse with rule sigmoid or linear is refused (these rules have no normaliser, so there is no log-sum-exp)")
+    if not isinstance(causal, bool):
+        raise ArgumentTypeError(f"attention: 'causal' is of type {type(causal).__name__}, but must be True or False")
     captured, handle = _mods_of(score_mod, mask_mod)
+    if not isinstance(seed, torch.Tensor) and seed >= 2 ** 63:
+        seed -= 2 ** 64  # the operator's integers have a sign
     seed, drawn = (0, seed) if isinstance(seed, torch.Tensor) else (seed, None)
     window = None if window is None else [-1 if side is None else side for side in window]
     o, lse = torch.ops.attile.attention(q, k, v, alibi_slopes, bias, mask, sink, cu_seqlens_q, cu_seqlens_k, kv_lens, prefix_len, doc_ids, drawn,
@@ -120,6 +126,7 @@ def _mods_of(score_mod, mask_mod):
         return [], -1
     if not isinstance(score_mod, Traced):
         raise ArgumentError("attention: under torch.compile a score_mod or mask_mod is traced before: score_mod=attile.trace(score_mod, mask_mod)")
+    need_no_mask_mod(mask_mod)
     return score_mod.arrays, score_mod.handle
 
 
@@ -129,7 +136,7 @@ def _four_dims(x):
         return x
     if x.dim() < 4:
         return x[(None,) * (4 - x.dim())]
-    return x.reshape(-1, *x.shape[-3:])
+    return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
 
 
 def _unit_last(x):
@@ -158,9 +165,13 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scal
     if dims != 4 or len(k_shape) != 4 or value.dim() != 4:
         if dims < 2 or len(k_shape) != dims or value.dim() != dims:
             raise ArgumentError(f"sdpa: query, key and value have {dims}, {len(k_shape)} and {value.dim()} dims; they need the same number, 2 or more")
+        if attn_mask is not None:
+            _need_mask(attn_mask, query)
         o = sdpa(_four_dims(query), _four_dims(key), _four_dims(value), attn_mask if attn_mask is None else _joined_mask(attn_mask, query, key),
                  dropout_p, is_causal, scale, enable_gqa)
         return o.reshape(*q_shape[:-1], value.shape[-1])
+    if attn_mask is not None:
+        _need_mask(attn_mask, query)
     if is_causal and attn_mask is not None:
         raise ArgumentError("sdpa: attn_mask and is_causal are both given; build the causal part into the mask")
     if not enable_gqa and not q_shape[1] == k_shape[1] == value.shape[1]:
@@ -182,6 +193,18 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scal
                              None, 0, True, False, False, "bhnd", None, None, False, None, None, None, None)
 
 
+def _need_mask(mask, query):
+    """Of a type that PyTorch takes beside such a query (autocast would make it the query's), and no more dims."""
+    if mask.dim() > query.dim():
+        raise ArgumentError(f"sdpa: attn_mask has {mask.dim()} dims, more than query, which has {query.dim()}")
+    if mask.dtype in (torch.bool, torch.float32, query.dtype):
+        return
+    # What is compiled does not tell here whether it is under autocast.
+    cast = torch.compiler.is_compiling() or (_any_autocast() and torch.is_autocast_enabled(query.device.type))
+    if not cast or not mask.is_floating_point() or mask.dtype == torch.float64:
+        raise ArgumentError(f"sdpa: attn_mask is {mask.dtype}, but must be torch.bool, torch.float32 or query's {query.dtype}")
+
+
 def _joined_mask(mask, query, key):
     """For a query whose leading dims are joined or added: the same is done to the mask."""
     return _four_dims(mask if query.dim() < 4 else mask.expand(*query.shape[:-1], key.shape[-2]))
@@ -193,7 +216,7 @@ def _bias_and_mask(mask, Nk):
         mask = mask.expand(*mask.shape[:-1], Nk)
     if mask.dtype == torch.bool:
         return None, mask
-    return (mask if mask.dtype in (torch.float32, torch.float16, torch.bfloat16) else mask.float()), None
+    return mask, None
 
 
 def _transformers_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, sliding_window=None, softcap=None,

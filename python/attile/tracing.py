@@ -13,16 +13,18 @@ array held by an object is handed over as captured(array).
 """
 import itertools
 import sys
+import weakref
 
 from . import _attile, protocol
 from ._attile import Expr
 from .captures import Captured, Trace, active, captured, number, torch_mode  # noqa: F401
-from .errors import TracingError
+from .errors import ArgumentError, TracingError
 from .reach import with_captures
 
 _SCORE_DIMS = [_attile.batch, _attile.head, _attile.query, _attile.key]
 _INDICES = tuple(_attile.index(dim) for dim in _SCORE_DIMS)
 _MOST_TRACES = 256
+_MOST_HANDLES = 4096
 # By what the functions reach: the Mods, the names of captured arrays with their places among those reached, and what
 # keeps addresses valid.
 _traces = {}
@@ -106,20 +108,43 @@ def traced(score_mod, mask_mod):
     return trace.mods, trace.captured
 
 
+def need_no_mask_mod(mask_mod):
+    """Beside a score_mod that is traced already."""
+    if mask_mod is not None:
+        raise ArgumentError("attention: mask_mod is given beside a traced score_mod, which has the mask of its own; trace both: "
+                            "score_mod=attile.trace(score_mod, mask_mod)")
+
+
 class Traced:
     """A score_mod and a mask_mod, traced; what attention(score_mod=...) takes in their place. arrays: those they read."""
-    _count, _known = itertools.count(), {}
+    _count = itertools.count()
+    # Without the arrays: code that was compiled with a handle may outlive this. Equal traces share one; of those that
+    # nobody holds any more, the latest stay.
+    _known, _handles, _alive = {}, {}, weakref.WeakSet()
 
     def __init__(self, mods, captured):
-        self.mods, self.handle = mods, next(self._count)
-        self.names, self.arrays = tuple(name for name, _ in captured), [array for _, array in captured]
-        self._known[self.handle] = self.mods, self.names  # without the arrays: code that was compiled with a handle may outlive this
+        self.mods, self.names = mods, tuple(name for name, _ in captured)
+        self.arrays = [array for _, array in captured]
+        self.handle = self._handles.setdefault((mods, self.names), next(self._count))
+        self._known[self.handle] = self.mods, self.names
+        self._alive.add(self)
+        if len(self._known) > _MOST_HANDLES:
+            self._forget()
+
+    @classmethod
+    def _forget(cls):
+        held = {trace.handle for trace in cls._alive}
+        loose = [handle for handle in cls._known if handle not in held]
+        for handle in loose[:-_MOST_HANDLES // 2]:
+            del cls._handles[cls._known.pop(handle)]
 
     @classmethod
     def again(cls, handle, arrays):
         """What the handle stands for, with these arrays in place of its own; None for -1."""
         if handle < 0:
             return None
+        if handle not in cls._known:
+            raise ArgumentError("attention: the trace that this code was compiled with is forgotten; keep what attile.trace() gives")
         self = cls.__new__(cls)
         (self.mods, self.names), self.arrays = cls._known[handle], arrays
         return self

@@ -121,7 +121,7 @@ void bind_bodies(nb::module_& m) {
 struct Run {
   const Algorithm& algorithm;
   Arguments arguments;
-  std::vector<Array> arrays;
+  std::vector<Array> arrays, written;  // written: those of the caller
   std::map<std::string, std::int64_t> extents;
 
   void add(const std::string& name, const Array& a) {
@@ -154,7 +154,8 @@ struct Run {
   nb::object output(const OutputDecl& declared, nb::handle given) {
     if (!given.is_none()) {
       const Array a = read_array(given, declared.name.c_str());
-      if (a.read_only) refuse("'" + declared.name + "' is read-only");
+      check_writable(a, declared.name.c_str());
+      written.push_back(a);
       return add(declared.name, a), nb::borrow(given);
     }
     std::vector<std::int64_t> shape;
@@ -182,13 +183,17 @@ struct Run {
 };
 
 nb::object run_algorithm(Variant& variant, const nb::dict& given, const nb::dict& out, nb::handle schedule, bool tf32) {
-  Run run{variant.algorithm(), {}, {}, {}};
-  for (const auto& [name, value] : given) run.read(nb::cast<std::string>(name), value);
+  Run run{variant.algorithm(), {}, {}, {}, {}};
+  for (const auto& [name, value] : given) run.read(text_of(name, "arguments"), value);
   if (run.arrays.empty()) throw Error(ErrorKind::argument, variant.algorithm().name, "no tensor is given");
+  for (const InputDecl& input : variant.algorithm().inputs)
+    if (!given.contains(input.name.c_str()))
+      throw Error(ErrorKind::argument, variant.algorithm().name, "the tensor '" + input.name + "' is not given");
   for (const auto& [name, value] : out) {
     bool known = false;
-    for (const OutputDecl& o : variant.algorithm().outputs) known |= o.name == nb::cast<std::string>(name);
-    if (!known) refuse("there is no output '" + nb::cast<std::string>(name) + "'");
+    const std::string wanted = text_of(name, "out");
+    for (const OutputDecl& o : variant.algorithm().outputs) known |= o.name == wanted;
+    if (!known) refuse("there is no output '" + wanted + "'");
   }
   const Array like = run.arrays.front();
   nb::list results;
@@ -203,6 +208,7 @@ nb::object run_algorithm(Variant& variant, const nb::dict& given, const nb::dict
     variant.run(run.arguments, options);
     wait_for(like.device, stream);
   }
+  for (const Array& a : run.written) tell_written(a);
   return results.size() == 1 ? nb::object(results[0]) : nb::steal(PySequence_Tuple(results.ptr()));
 }
 

@@ -22,7 +22,9 @@ double number_of(nb::handle value, const std::string& name) {
   if (!PyBool_Check(value.ptr()) && !PyUnicode_Check(value.ptr())) {
     const double number = PyFloat_AsDouble(value.ptr());
     if (number != -1 || !PyErr_Occurred()) return number;
-    PyErr_Clear();
+    const bool too_large = PyErr_ExceptionMatches(PyExc_OverflowError);
+    clear_exception();
+    if (too_large) refuse("'" + name + "' is larger than every number of 64 bits");
   }
   refuse_type(value, name, "a number");
 }
@@ -33,20 +35,32 @@ std::int64_t integer_of(nb::handle value, const std::string& name) {
       const long long number = PyLong_AsLongLong(index.ptr());
       if (number != -1 || !PyErr_Occurred()) return number;
       // A seed may have all 64 bits.
-      PyErr_Clear();
+      clear_exception();
       const unsigned long long large = PyLong_AsUnsignedLongLong(index.ptr());
       if (!PyErr_Occurred()) return static_cast<std::int64_t>(large);
-      PyErr_Clear();
-      refuse("'" + name + "' is " + nb::str(index).c_str() + ", which 64 bits do not hold");
+      clear_exception();
+      const nb::object digits = nb::steal(PyObject_Str(index.ptr()));
+      clear_exception();  // Python refuses to write out the largest ones
+      refuse("'" + name + "' is " + (digits.is_valid() ? nb::cast<std::string>(digits) : "a number") +
+             ", which 64 bits do not hold");
     }
-    PyErr_Clear();
+    clear_exception();
   }
   refuse_type(value, name, "an integer");
 }
 
+std::int64_t captured_integer(nb::handle value, const std::string& name) {
+  const nb::object item = nb::hasattr(value, "item") ? nb::object(value.attr("item")()) : nb::borrow(value);
+  return PyBool_Check(item.ptr()) ? item.ptr() == Py_True : integer_of(item, name);
+}
+
 std::string text_of(nb::handle value, const char* name) {
   if (!PyUnicode_Check(value.ptr())) refuse_type(value, name, "a string");
-  return nb::cast<std::string>(value);
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
+  if (text) return {text, static_cast<std::size_t>(size)};
+  clear_exception();
+  refuse("'" + std::string(name) + "' holds half of a pair of surrogates, which is no text");
 }
 
 namespace {
@@ -66,17 +80,26 @@ int place_of(nb::handle value, const char* name, const char* const (&texts)[coun
   refuse(std::string(name) + " is \"" + text + "\", but must be " + known);
 }
 
+// Texts that were parsed, by what they say and where they were read.
+Schedule parsed(const std::string& text, const std::string& where) {
+  static auto* known = new std::map<std::pair<std::string, std::string>, Schedule>();
+  const std::pair key(where, text);
+  if (const auto it = known->find(key); it != known->end()) return it->second;
+  if (known->size() >= 256) known->clear();
+  return known->emplace(key, parse_schedule(text, where)).first->second;
+}
+
 Schedule read_schedule(const std::string& text, Device device) {
-  if (text.find(": ") != std::string::npos || text.find('\n') != std::string::npos)
-    return parse_schedule(text, "schedule");
+  if (text.find(": ") != std::string::npos || text.find('\n') != std::string::npos) return parsed(text, "schedule");
   std::string names;
   for (const KnownSchedule& known : schedule_file(target_of(device)).best) {
     if (known.name == text) return known.schedule;
     names += (names.empty() ? "\"" : ", \"") + known.name + "\"";
   }
+  // Read at each call: it may have been edited.
   std::ifstream file(text, std::ios::binary);
   std::ostringstream contents;
-  if (file && contents << file.rdbuf()) return parse_schedule(contents.str(), text);
+  if (file && contents << file.rdbuf()) return parsed(contents.str(), text);
   throw Error(ErrorKind::environment, "schedule",
               "\"" + text + "\" is neither a file that can be read nor a shipped schedule",
               "shipped for " + to_string(device) + " are " + names);
@@ -91,25 +114,25 @@ std::string to_string(Building building) { return buildings[static_cast<int>(bui
 
 std::optional<Schedule> schedule_of(nb::handle value, Device device) {
   if (value.is_none()) return std::nullopt;
-  const nb::object path = nb::steal(PyOS_FSPath(value.ptr()));  // a str is one, too
-  if (!path.is_valid()) {
-    PyErr_Clear();
-    refuse_type(value, "schedule", "a file, a name or YAML text");
+  PyObject* bytes = nullptr;
+  if (!PyUnicode_FSConverter(value.ptr(), &bytes)) {  // str, bytes, whatever is a path
+    const bool not_a_path = PyErr_ExceptionMatches(PyExc_TypeError);
+    clear_exception();
+    if (not_a_path) refuse_type(value, "schedule", "a file, a name or YAML text");
+    refuse("'schedule' has characters that no file's name has");
   }
-  const auto text = nb::cast<std::string>(nb::str(path));
-  static auto* known = new std::map<std::pair<std::string, int>, Schedule>();
-  const std::pair key(text, device.kind == Device::Kind::cpu ? -1 : device.index);
-  if (const auto it = known->find(key); it != known->end()) return it->second;
-  return known->emplace(key, read_schedule(text, device)).first->second;
+  const nb::object path = nb::steal(bytes);
+  return read_schedule({PyBytes_AsString(path.ptr()), static_cast<std::size_t>(PyBytes_Size(path.ptr()))}, device);
 }
 
 Stream stream_of(const Array& like) {
   if (like.device.kind == Device::Kind::cpu) return {};
   if (like.library == Library::torch) {
-    static auto* current = new nb::object(nb::module_::import_("torch").attr("_C").attr("_cuda_getCurrentRawStream"));
-    return {PyLong_AsVoidPtr((*current)(like.device.index).ptr()), false};
+    static constinit Imported current("torch._C", "_cuda_getCurrentRawStream");
+    return {PyLong_AsVoidPtr(current.get()(like.device.index).ptr()), false};
   }
-  const nb::object found = nb::module_::import_("attile.arrays").attr("stream")(like.object, like.device.index);
+  static constinit Imported of_library("attile.arrays", "stream");
+  const nb::object found = of_library.get()(like.object, like.device.index);
   return {PyLong_AsVoidPtr(nb::object(found[0]).ptr()), nb::cast<bool>(found[1])};
 }
 

@@ -12,6 +12,8 @@ namespace attile::python {
 bool boolean_of(nb::handle value, const char* name);
 double number_of(nb::handle value, const std::string& name);
 std::int64_t integer_of(nb::handle value, const std::string& name);
+// Of an array without dims; a truth counts as 0 or 1.
+std::int64_t captured_integer(nb::handle value, const std::string& name);
 std::string text_of(nb::handle value, const char* name);
 
 // "never", "cached", "now"; "on_demand", "never", "background".

@@ -93,10 +93,25 @@ DType torch_dtype(nb::handle dtype, const char* name) {
   return found;
 }
 
-bool gradients_are_recorded() { return nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")()); }
+bool gradients_are_recorded() {
+  static constinit Imported enabled("torch", "is_grad_enabled");
+  return nb::cast<bool>(enabled.get()());
+}
+
+// With a tangent for differentiation forward; there is none outside of a level.
+bool is_dual(nb::handle object) {
+  static constinit Imported forward("torch.autograd", "forward_ad");
+  static const Name level("_current_level"), unpack("unpack_dual"), tangent("tangent");
+  if (PyLong_AsLong(level.of(forward.get()).ptr()) < 0) return false;
+  return !tangent.of(unpack.of(forward.get())(object)).is_none();
+}
 
 void refuse_gradient(nb::handle object, const char* name) {
   static const Name requires_grad("requires_grad");
+  if (is_dual(object))
+    throw Error(ErrorKind::unsupported, "attention",
+                "'" + std::string(name) + "' has a tangent, and there are no derivatives yet",
+                "pass its primal: torch.autograd.forward_ad.unpack_dual(" + std::string(name) + ").primal");
   if (requires_grad.of(object).ptr() != Py_True || !gradients_are_recorded()) return;
   throw Error(ErrorKind::unsupported, "attention",
               "'" + std::string(name) + "' requires a gradient, and there is no backward pass yet",
@@ -112,15 +127,19 @@ Device torch_device(nb::handle object, const char* name) {
 }
 
 // From PyTorch 2.10 on; null before.
+const dlpack::Exchange* find_torch_exchange() {
+  static constinit Imported tensor("torch", "Tensor");
+  if (!nb::hasattr(tensor.get(), "__dlpack_c_exchange_api__")) return nullptr;
+  const nb::object capsule = tensor.get().attr("__dlpack_c_exchange_api__");
+  if (!PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) return nullptr;
+  const auto* api = static_cast<const dlpack::Exchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  return api->major == 1 ? api : nullptr;
+}
+
 const dlpack::Exchange* torch_exchange() {
-  static const dlpack::Exchange* const found = []() -> const dlpack::Exchange* {
-    const nb::object tensor = nb::module_::import_("torch").attr("Tensor");
-    if (!nb::hasattr(tensor, "__dlpack_c_exchange_api__")) return nullptr;
-    const nb::object capsule = tensor.attr("__dlpack_c_exchange_api__");
-    if (!PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) return nullptr;
-    const auto* api = static_cast<const dlpack::Exchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
-    return api->major == 1 ? api : nullptr;
-  }();
+  static constinit bool asked = false;
+  static constinit const dlpack::Exchange* found = nullptr;
+  if (!asked) found = find_torch_exchange(), asked = true;
   return found;
 }
 
@@ -130,7 +149,7 @@ bool take_at_once(nb::handle object, const char* name, Array& a) {
   if (!api) return false;
   dlpack::Tensor t{};
   if (api->tensor_from_object(object.ptr(), &t) == 0) return take(t, name, a), true;
-  PyErr_Clear();
+  clear_exception();
   return false;
 }
 
@@ -152,6 +171,7 @@ Array read_torch(nb::handle object, const char* name) {
     a.tensor.data = PyLong_AsVoidPtr(data_ptr.call(object).ptr());
     if (PyErr_Occurred()) nb::raise_python_error();
   } catch (nb::python_error& e) {
+    need_exception(e);
     refuse("'" + std::string(name) + "' has no memory of its own: " + text_of(e), "pass a strided tensor");
   }
   return a;
@@ -213,7 +233,8 @@ nb::object dlpack_capsule(nb::handle object, const char* name) {
   nb::object export_;
   try {
     export_ = method.of(object);
-  } catch (nb::python_error&) {
+  } catch (nb::python_error& e) {
+    need_exception(e);
     refuse_type(object, name, "an array (of NumPy, PyTorch, JAX, CuPy, or with __dlpack__)");
   }
   try {
@@ -230,6 +251,7 @@ Array read_dlpack(nb::handle object, const char* name) {
   try {
     a.owner = dlpack_capsule(object, name);
   } catch (nb::python_error& e) {
+    need_exception(e);
     refuse("'" + std::string(name) + "' cannot be read through DLPack: " + text_of(e));
   }
   if (PyCapsule_IsValid(a.owner.ptr(), "dltensor_versioned")) {
@@ -255,6 +277,8 @@ bool is_instance(nb::handle object, const char* module, const char* type) {
   return PyObject_IsInstance(object.ptr(), nb::handle(found).attr(type).ptr()) == 1;
 }
 
+}  // namespace
+
 Library library_of(nb::handle object) {
   static auto* known = new std::unordered_map<PyObject*, Library>();  // types, kept alive
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()));
@@ -267,8 +291,6 @@ Library library_of(nb::handle object) {
   return library;
 }
 
-}  // namespace
-
 void refuse(std::string what, std::string remedy) {
   throw Error(ErrorKind::argument, "attention", std::move(what), std::move(remedy));
 }
@@ -278,7 +300,21 @@ bool is_numpy_scalar(nb::handle value) {
          !nb::hasattr(value, "__setitem__");
 }
 
-std::string text_of(const nb::python_error& error) { return nb::str(error.value()).c_str(); }
+std::string text_of(const nb::python_error& error) {
+  const nb::object text = nb::steal(PyObject_Str(error.value().ptr()));
+  const char* utf8 = text.is_valid() ? PyUnicode_AsUTF8AndSize(text.ptr(), nullptr) : nullptr;
+  if (!utf8) clear_exception();
+  return utf8 ? utf8 : "an error without words";
+}
+
+void need_exception(const nb::python_error& error) {
+  if (!error.matches(PyExc_Exception)) throw error;
+}
+
+void clear_exception() {
+  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) nb::raise_python_error();
+  PyErr_Clear();
+}
 
 void refuse_type(nb::handle value, const std::string& name, const char* wanted) {
   throw WrongType("attention: '" + name + "' is of type " + nb::cast<std::string>(nb::type_name(value.type())) +
@@ -302,29 +338,70 @@ ArrayForm form_of_array(nb::handle array) {
     form.type = std::uint64_t{t.code} << 32 | std::uint64_t{t.bits} << 16 | t.lanes;
     form.shape.assign(t.shape, t.shape + t.rank);
     form.on_host = t.rank > 0 || t.device_type == dlpack::cpu;
+    if (t.device_type != dlpack::cpu)
+      form.device = std::to_string(t.device_type) + ":" + std::to_string(t.device_index);
     return form;
   }
-  PyErr_Clear();
+  clear_exception();
   form.dtype = dtype.of(array);
   form.type = reinterpret_cast<std::uintptr_t>(form.dtype.ptr());
   for (nb::handle extent : shape.of(array)) form.shape.push_back(nb::cast<std::int64_t>(extent));
-  form.on_host = !form.shape.empty() || !nb::hasattr(array, "device") ||
-                 std::string(nb::str(device.of(array)).c_str()).find("cuda") == std::string::npos;
+  if (library_of(array) == Library::numpy || !nb::hasattr(array, "device")) return form;
+  form.device = nb::str(device.of(array)).c_str();
+  form.on_host = !form.shape.empty() || form.device.find("cuda") == std::string::npos;
   return form;
+}
+
+std::string text_of_shape(const TensorRef& t) {
+  std::string text;
+  for (int i = 0; i < t.rank; ++i) text += (i ? ", " : "") + std::to_string(t.shape[static_cast<std::size_t>(i)]);
+  return "[" + text + "]";
+}
+
+namespace {
+
+// A storage that was shrunk under its tensor.
+void refuse_freed(const Array& array, const char* name) {
+  const TensorRef& t = array.tensor;
+  std::int64_t last = nb::cast<std::int64_t>(array.object.attr("storage_offset")()), elements = 1;
+  for (int i = 0; i < t.rank; ++i) {
+    const auto n = t.shape[static_cast<std::size_t>(i)];
+    elements *= n, last += (n - 1) * t.strides[static_cast<std::size_t>(i)];
+  }
+  if (elements > 0 && (last + 1) * static_cast<std::int64_t>(size_of(t.dtype)) >
+                          nb::cast<std::int64_t>(array.object.attr("untyped_storage")().attr("nbytes")()))
+    refuse("the memory of '" + std::string(name) + "' is freed or smaller than its shape " + text_of_shape(t));
+}
+
+}  // namespace
+
+void check_writable(const Array& array, const char* name) {
+  if (array.read_only) refuse("'" + std::string(name) + "' is read-only");
+  // Without a flag for it, an array that cannot be assigned to is taken for read-only (JAX).
+  if (array.library == Library::other && (!nb::hasattr(array.object, "__setitem__") || nb::hasattr(array.object, "at")))
+    refuse("'" + std::string(name) + "' is an array that cannot be written to");
+  if (array.library == Library::torch) refuse_freed(array, name);
+}
+
+// So that a backward pass that saved the tensor sees that it is not what it was.
+void tell_written(const Array& array) {
+  static constinit Imported graph("torch.autograd", "graph");
+  if (array.library != Library::torch || !nb::hasattr(graph.get(), "increment_version")) return;
+  if (!nb::cast<bool>(array.object.attr("is_inference")())) graph.get().attr("increment_version")(array.object);
 }
 
 nb::object empty_array(const Array& like, const std::int64_t* shape, int rank, DType dtype, bool shape_of_like) {
   if (like.library == Library::torch && shape_of_like) {
-    static auto* empty_like = new nb::object(nb::module_::import_("torch").attr("empty_like"));
-    return (*empty_like)(like.object);
+    static constinit Imported empty_like("torch", "empty_like");
+    return empty_like.get()(like.object);
   }
-  static auto* empty = new nb::object(nb::module_::import_("attile.arrays").attr("empty"));
+  static constinit Imported empty("attile.arrays", "empty");
   nb::object extents = nb::steal(PyTuple_New(rank));
   for (int i = 0; i < rank; ++i) PyTuple_SetItem(extents.ptr(), i, PyLong_FromLongLong(shape[i]));
   const char* name = "";
   for (const TypeName& t : type_names)
     if (t.dtype == dtype) name = t.name;
-  return (*empty)(like.object, extents, name);
+  return empty.get()(like.object, extents, name);
 }
 
 }  // namespace attile::python

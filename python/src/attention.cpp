@@ -27,6 +27,9 @@ class Call {
 
   const Array& q() const { return arrays_.front(); }
   Device device() const { return q().device; }
+  void tell_written() const {
+    if (written_) python::tell_written(*written_);
+  }
 
   TensorRef read(nb::handle object, const char* name) {
     arrays_.push_back(read_array(object, name));
@@ -114,7 +117,7 @@ class Call {
       const nb::object value = pair[1];
       for (const ScalarDecl& s : a.scalars)
         if (s.name == name)
-          s.kind == Kind::integer ? arguments.integer(name, integer_of(value, name))
+          s.kind == Kind::integer ? arguments.integer(name, captured_integer(value, name))
                                   : arguments.real(name, number_of(value, name));
       if (!a.find_input(name)) continue;
       TensorRef t = read(value, name.c_str());
@@ -133,42 +136,17 @@ class Call {
 
   nb::object given(nb::handle out, const TensorRef& wanted) {
     const TensorRef t = read(out, "out");
-    if (arrays_.back().read_only || arrays_.back().library == Library::other) refuse_read_only(out);
+    check_writable(arrays_.back(), "out");
     if (t.rank != wanted.rank || !std::equal(t.shape.begin(), t.shape.begin() + t.rank, wanted.shape.begin()))
       refuse("'out' has shape " + text_of_shape(t) + ", but the result has " + text_of_shape(wanted));
-    refuse_freed(out, t);
+    written_ = arrays_.back();
     call.o = as_bhnd(t);
     return nb::borrow(out);
   }
 
-  void refuse_read_only(nb::handle out) const {
-    if (arrays_.back().read_only) refuse("'out' is read-only");
-    // Without a flag for it, an array that cannot be assigned to is taken for read-only (JAX).
-    if (!nb::hasattr(out, "__setitem__") || nb::hasattr(out, "at"))
-      refuse("'out' is an array that cannot be written to");
-  }
-
-  // A storage that was shrunk under its tensor.
-  void refuse_freed(nb::handle out, const TensorRef& t) const {
-    if (arrays_.back().library != Library::torch) return;
-    std::int64_t last = nb::cast<std::int64_t>(out.attr("storage_offset")()), elements = 1;
-    for (int i = 0; i < t.rank; ++i) {
-      const auto n = t.shape[static_cast<std::size_t>(i)];
-      elements *= n, last += (n - 1) * t.strides[static_cast<std::size_t>(i)];
-    }
-    if (elements > 0 && (last + 1) * static_cast<std::int64_t>(size_of(t.dtype)) >
-                            nb::cast<std::int64_t>(out.attr("untyped_storage")().attr("nbytes")()))
-      refuse("the memory of 'out' is freed or smaller than its shape " + text_of_shape(t));
-  }
-
-  static std::string text_of_shape(const TensorRef& t) {
-    std::string text;
-    for (int i = 0; i < t.rank; ++i) text += (i ? ", " : "") + std::to_string(t.shape[static_cast<std::size_t>(i)]);
-    return "[" + text + "]";
-  }
-
   bool heads_last_ = false;
   std::vector<Array> arrays_;
+  std::optional<Array> written_;  // what was given as `out`
 };
 
 void read_window(nb::handle window, AttentionCall& call) {
@@ -258,6 +236,7 @@ nb::object attention(const AttentionArguments& a) {
   Call c(a.q, a.layout);
   std::vector<nb::object> results = read(a, c);
   run(c, a);
+  c.tell_written();
   if (results.size() == 1) return results.front();
   const nb::object all = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(results.size())));
   for (std::size_t i = 0; i < results.size(); ++i)

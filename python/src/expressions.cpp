@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cmath>
+#include <limits>
 
 #include "expression.h"
 #include "module.h"
@@ -17,7 +18,10 @@ std::optional<Expr> constant_of(nb::handle value) {
   if (PyBool_Check(value.ptr())) return condition(value.ptr() == Py_True);
   if (PyLong_Check(value.ptr())) {
     const long long number = PyLong_AsLongLong(value.ptr());
-    if (number == -1 && PyErr_Occurred()) nb::raise_python_error();
+    if (number == -1 && PyErr_Occurred()) {
+      clear_exception();
+      throw Error(ErrorKind::argument, "a constant", "it is an integer that 64 bits do not hold");
+    }
     return Expr(static_cast<std::int64_t>(number));
   }
   if (PyFloat_Check(value.ptr())) return constant(PyFloat_AsDouble(value.ptr()));
@@ -61,18 +65,50 @@ Expr remainder(const Expr& a, const Expr& b) {
   return floor_mod(a, b);
 }
 
-// Small whole exponents as products, a constant base by exp, square roots by exp and log.
-Expr power(const Expr& a, const Expr& b) {
-  if (b->op == Op::constant && b->value == std::floor(b->value) && std::fabs(b->value) <= 16) {
-    Expr product = a->kind == Kind::integer && b->value >= 0 ? Expr(1) : constant(1);
-    for (int i = 0; i < std::fabs(b->value); ++i) product = i ? product * a : a;
-    return b->value < 0 ? constant(1) / product : product;
-  }
-  if (a->op == Op::constant && a->value > 0) return exp(b * std::log(a->value));
-  return exp(b * log(a));
+bool is_constant(const Expr& e) { return e->op == Op::constant; }
+bool is_whole(double x) { return x == std::floor(x); }
+
+// By squaring.
+Expr product_of(const Expr& a, std::int64_t count) {
+  if (count == 0) return a->kind == Kind::integer ? Expr(1) : constant(1);
+  if (count == 1) return a;
+  const Expr half = product_of(a, count / 2);
+  return count % 2 == 0 ? half * half : half * half * a;
+}
+Expr whole_power(const Expr& a, std::int64_t count) {
+  return count < 0 ? constant(1) / product_of(a, -count) : product_of(a, count);
 }
 
-Expr exclusive(const Expr& a, const Expr& b) { return a != b; }
+Expr is_odd(const Expr& b) {
+  if (b->kind == Kind::integer) return floor_mod(b, Expr(2)) == Expr(1);
+  return b - floor(b * 0.5) * 2.0 == constant(1);
+}
+// A negative base: a number for whole exponents alone.
+Expr power_of_negative(const Expr& magnitude, const Expr& b) {
+  const Expr signed_ = select(is_odd(b), -magnitude, magnitude);
+  if (b->kind == Kind::integer) return signed_;
+  return select(floor(b) == b, signed_, constant(std::numeric_limits<double>::quiet_NaN()));
+}
+
+Expr logarithm(const Expr& a) { return is_constant(a) ? constant(std::log(std::fabs(a->value))) : log(abs(a)); }
+
+// Whole exponents as products, everything else by exp and log of the base's magnitude.
+Expr power(const Expr& a, const Expr& b) {
+  if (is_constant(b) && is_whole(b->value) && std::fabs(b->value) <= 1024)
+    return whole_power(a, static_cast<std::int64_t>(b->value));
+  if (is_constant(a) && a->value > 0) return exp(b * logarithm(a));
+  const Expr magnitude = select(b == Expr(0), constant(1), exp(b * logarithm(a)));
+  if (is_constant(a)) return a->value < 0 ? power_of_negative(magnitude, b) : magnitude;
+  return select(a < Expr(0), power_of_negative(magnitude, b), magnitude);
+}
+
+Expr exclusive(const Expr& a, const Expr& b) {
+  for (const Expr& e : {a, b})
+    if (e->kind != Kind::boolean)
+      throw Error(ErrorKind::argument, "a ^ b", to_string(e) + " is a number, not a boolean",
+                  "bits of integers are not at hand; of conditions, a ^ b is true where one of them is");
+  return a != b;
+}
 
 using Binary = Expr (*)(const Expr&, const Expr&);
 

@@ -1,6 +1,8 @@
 // The extension module attile._attile; the package attile around it is what users see.
 #include "module.h"
 
+#include <algorithm>
+
 #include "arguments.h"
 #include "runtime/attile_c.h"
 #include "runtime/parallel_for.h"
@@ -32,7 +34,12 @@ NB_MODULE(_attile, m) {
   m.def("warm_up", [](const nb::args& args) { warm_up(arguments_of(args)); });
   m.def("version", &attile_version);
   m.def(
-      "set_threads", [](int threads) { attile::set_worker_count(threads); }, nb::arg("threads"),
+      "set_threads",
+      [](nb::handle threads) {
+        attile::set_worker_count(
+            static_cast<int>(std::clamp<std::int64_t>(integer_of(threads, "threads"), -1, 1 << 20)));
+      },
+      nb::arg("threads").none(),
       "Threads of a call on the CPU, the caller included; 0: every core this process may use.");
   m.def("get_threads", &attile::worker_count);
   m.def(

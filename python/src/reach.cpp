@@ -67,13 +67,13 @@ class Reach {
     key.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
 
-  static const nb::object& reach() {
-    static auto* module = new nb::object(nb::module_::import_("attile.reach"));
-    return *module;
+  static nb::handle reach() {
+    static constinit Imported module("attile", "reach");
+    return module.get();
   }
   static PyTypeObject* function_type() {
-    static auto* type = new nb::object(nb::module_::import_("types").attr("FunctionType"));
-    return reinterpret_cast<PyTypeObject*>(type->ptr());
+    static constinit Imported type("types", "FunctionType");
+    return reinterpret_cast<PyTypeObject*>(type.get().ptr());
   }
   static Form form_of(nb::handle value) {
     static auto* known = new Known<Form>();
@@ -129,7 +129,22 @@ class Reach {
   void add_partial(nb::handle value, int depth) {
     put('p');
     for (const char* part : {"func", "args"}) add(value.attr(part), depth + 1);
-    add(nb::steal(PySequence_Tuple(nb::object(value.attr("keywords").attr("items")()).ptr())), depth + 1);
+    add(items_of(value.attr("keywords")), depth + 1);
+    add_attributes(value, depth);
+  }
+
+  static nb::object items_of(nb::handle dict) {
+    return nb::steal(PySequence_Tuple(nb::object(dict.attr("items")()).ptr()));
+  }
+
+  // Those that Python code may have given it. Arrays among them are not replaced while a trace is made.
+  void add_attributes(nb::handle value, int depth) {
+    static const Name attributes("__dict__");
+    const nb::object given = attributes.of(value);
+    if (PyDict_Size(given.ptr()) == 0) return;
+    const std::size_t count = nb::len(arrays);
+    put('d'), add(items_of(given), depth + 1);
+    if (nb::len(arrays) > count) throw Opaque();
   }
 
   // Its closure and defaults, and its globals unless it is a library's own.
@@ -149,18 +164,27 @@ class Reach {
       const nb::object names = names_of(body);
       for (Py_ssize_t i = 0; i < PyTuple_Size(names.ptr()); ++i) {
         PyObject* found = PyDict_GetItemWithError(all.ptr(), PyTuple_GetItem(names.ptr(), i));
+        if (!found) found = PyDict_GetItemWithError(builtins_of(all).ptr(), PyTuple_GetItem(names.ptr(), i));
         found ? add(nb::borrow(found), depth + 1) : put('-');
       }
+      add_attributes(value, depth);
     }
     if (const nb::object given = defaults.of(value); !given.is_none()) add(given, depth + 1);
-    if (const nb::object given = named_defaults.of(value); !given.is_none())
-      add(nb::steal(PySequence_Tuple(nb::object(given.attr("items")()).ptr())), depth + 1);
+    if (const nb::object given = named_defaults.of(value); !given.is_none()) add(items_of(given), depth + 1);
+  }
+
+  static nb::object builtins_of(nb::handle globals) {
+    static constinit Imported all("builtins", "__dict__");
+    PyObject* own = PyDict_GetItemString(globals.ptr(), "__builtins__");
+    if (!own) return nb::borrow(all.get());
+    return PyDict_Check(own) ? nb::borrow(own) : nb::object(nb::handle(own).attr("__dict__"));
   }
 
   static nb::object contents_of(const Name& contents, nb::handle cell) {
     try {
       return contents.of(cell);
-    } catch (nb::python_error&) {  // an empty one
+    } catch (nb::python_error& e) {  // an empty one
+      need_exception(e);
       throw Opaque();
     }
   }
@@ -169,12 +193,19 @@ class Reach {
     const std::size_t count = nb::len(arrays);
     for (std::size_t i = 0; i < count; ++i)
       if (arrays[i].is(value)) return put('a'), put(i);
+    if (has_attributes(value)) throw Opaque();
     arrays.append(value);
     put('A');
     const ArrayForm form = form_of_array(value);
-    put(form.type), put(form.on_host), put(form.shape.size());
+    put(form.type), put(form.on_host), put(form.device.size()), key += form.device, put(form.shape.size());
     for (const std::int64_t extent : form.shape) put(extent);
     if (form.dtype.is_valid()) kept.append(form.dtype);
+  }
+
+  // A trace may have read them, and only of PyTorch's is that not noticed.
+  static bool has_attributes(nb::handle array) {
+    static const Name attributes("__dict__");
+    return library_of(array) == Library::torch && PyDict_Size(attributes.of(array).ptr()) > 0;
   }
 
   std::vector<nb::object> seen_;

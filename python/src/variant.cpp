@@ -1,9 +1,11 @@
 #include "variant.h"
 
 #include <algorithm>
+#include <mutex>
 #include <thread>
 
 #include "runtime/few_rows.h"
+#include "runtime/fork_mutex.h"
 #include "runtime/may_build.h"
 #include "runtime/options.h"
 #include "schedules/operands.h"
@@ -19,6 +21,12 @@ std::uint64_t key_of(const AttentionOptions& o) {
                       static_cast<std::uint64_t>(o.lengths) << 16;
   for (std::size_t i = 0; i < std::size(flags); ++i) key |= std::uint64_t{flags[i]} << i;
   return key;
+}
+
+// A score that reads none of the products still belongs to a q and a k: it stands beside them, where they never matter.
+Expr with_score(const Expr& mod, const Expr& score) {
+  if (depends_on_variable(mod, score_name)) return substitute(mod, {{score_name, score}});
+  return select(index(key) < Expr(0), score, mod);
 }
 
 }  // namespace
@@ -65,7 +73,7 @@ Variant::Signature Variant::signature(const Arguments& arguments, Device device,
 Kernel Variant::kernel(const Arguments& arguments, const CallOptions& options) {
   Signature wanted = signature(arguments, options.device, options.tf32);
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_of(Guarded::kernels_of_variants));
     for (const Made& m : made_)
       if (m.signature == wanted && m.schedule == options.schedule) return m.kernel;
   }
@@ -74,7 +82,7 @@ Kernel Variant::kernel(const Arguments& arguments, const CallOptions& options) {
   try {
     const BuildingRight right(options.building == Building::on_demand);
     const Kernel kernel = Kernel::get(algorithm_, problem, options.schedule, options.device);
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_of(Guarded::kernels_of_variants));
     made_.push_back({std::move(wanted), options.schedule, kernel});
     return kernel;
   } catch (const Error& error) {
@@ -104,10 +112,10 @@ void Variant::run(const Arguments& arguments, const CallOptions& options) {
 
 Variant& Mods::variant(AttentionOptions options) {
   const std::uint64_t key = key_of(options);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_of(Guarded::modified_attention));
   auto& variant = variants_[key];
   if (variant) return *variant;
-  if (!score_.empty()) options.score_mod = [this](const Expr& s) { return substitute(score_, {{score_name, s}}); };
+  if (!score_.empty()) options.score_mod = [this](const Expr& s) { return with_score(score_, s); };
   if (!mask_.empty()) options.mask_mod = [this] { return mask_; };
   variant = std::make_unique<Variant>(attention(options));
   return *variant;

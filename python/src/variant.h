@@ -5,7 +5,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "dsl/dsl.h"
@@ -25,6 +24,8 @@ struct CallOptions {
 class Variant {
  public:
   explicit Variant(Algorithm algorithm);
+  Variant(const Variant&) = delete;
+  Variant& operator=(const Variant&) = delete;
   const Algorithm& algorithm() const { return algorithm_; }
   Kernel kernel(const Arguments& arguments, const CallOptions& options);
   void run(const Arguments& arguments, const CallOptions& options);
@@ -48,7 +49,6 @@ class Variant {
   };
   Algorithm algorithm_;
   std::vector<Tensor> tensors_;
-  std::mutex mutex_;
   std::vector<Made> made_;
   std::shared_ptr<std::atomic<bool>> building_ = std::make_shared<std::atomic<bool>>(false);  // behind, one at a time
 };
@@ -60,11 +60,12 @@ class Mods {
  public:
   // Either may be empty.
   Mods(Expr score, Expr mask) : score_(std::move(score)), mask_(std::move(mask)) {}
+  Mods(const Mods&) = delete;
+  Mods& operator=(const Mods&) = delete;
   Variant& variant(AttentionOptions options);
 
  private:
   Expr score_, mask_;
-  std::mutex mutex_;
   std::map<std::uint64_t, std::unique_ptr<Variant>> variants_;
 };
 

@@ -162,3 +162,26 @@ def test_wrong_calls():
         linear(q=Q, k=K, v=V, scale="1")
     with pytest.raises(ValueError, match="there is no output 'p'"):
         linear.run(dict(q=Q, k=K, v=V, scale=1), out={"p": V})
+
+
+def sums_of_products():
+    def body(t):
+        total = t.sum("sum", dot(q, k))
+        t.finish(lambda f: f.output("total", total))
+    return for_tiles("sums_of_products", query).stream(key, body)
+
+
+def test_what_an_output_is_given_is_checked():
+    algorithm = sums_of_products()
+    fresh = np.zeros((B, H, N), "f4")
+    agree(algorithm.run({"q": Q, "k": K}, out={"total": fresh}) / 10, algorithm(q=Q, k=K) / 10)
+    fresh.flags.writeable = False
+    with pytest.raises(attile.ArgumentError, match="'total' is read-only"):
+        algorithm.run({"q": Q, "k": K}, out={"total": fresh})
+    with pytest.raises(attile.ArgumentTypeError, match="arguments"):
+        algorithm.run({1: Q})
+
+
+def test_a_missing_tensor_is_named():
+    with pytest.raises(attile.ArgumentError, match="the tensor 'k' is not given"):
+        sums_of_products()(q=Q)

@@ -1,7 +1,10 @@
 """What is refused: the kind of exception and the words, and that nothing was written."""
+import os
+
 import attile
 import numpy as np
 import pytest
+from attile import dsl
 from fake_arrays import Exporter
 
 B, H, HK, NQ, NK, D, DV = 2, 4, 2, 5, 7, 8, 6
@@ -216,3 +219,72 @@ def test_kinds():
     for kind, base in ((attile.ArgumentError, ValueError), (attile.ArgumentTypeError, TypeError), (attile.UnsupportedError, NotImplementedError),
                        (attile.errors.EnvironmentError, RuntimeError), (attile.ResourceError, MemoryError), (attile.InternalError, RuntimeError)):
         assert issubclass(kind, attile.Error) and issubclass(kind, base)
+
+
+def test_every_refusal_is_attiles_own():
+    half = "\ud800"
+    for options, kind in (({"layout": half}, attile.ArgumentError), ({"rule": half}, attile.ArgumentError), ({"tuning": half}, attile.ArgumentError),
+                          ({"schedule": half}, attile.Error), ({"schedule": "a\0b"}, attile.ArgumentError), ({"scale": 10 ** 400}, attile.ArgumentError),
+                          ({"seed": 10 ** 5000}, attile.ArgumentError), ({"softcap": -10 ** 400}, attile.ArgumentError)):
+        with pytest.raises(kind):
+            attile.attention(Q, Q, Q, **options)
+    for threads in (1.5, "2", None, True):
+        with pytest.raises(attile.ArgumentTypeError, match="threads"):
+            attile.set_threads(threads)
+    for threads in (-1, 5000, 10 ** 30):
+        with pytest.raises(attile.ArgumentError):
+            attile.set_threads(threads)
+    with pytest.raises(attile.ArgumentError, match="64 bits"):
+        dsl.query_position() + 10 ** 400
+
+
+class Bare:
+    """Memory and no more."""
+
+    def __init__(self, array, fault=None):
+        self.array, self.fault = array, fault
+
+    def __dlpack__(self, **options):
+        if self.fault:
+            raise self.fault
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_exporters_without_a_library():
+    with pytest.raises(attile.ArgumentError, match="Bare has no library"):
+        attile.attention(Bare(Q), Bare(Q), Bare(Q))
+    assert np.allclose(attile.attention(Q, Bare(Q), Bare(Q)), attile.attention(Q, Q, Q))
+
+
+def test_an_interrupt_stays_one():
+    class Number:
+        def __float__(self):
+            raise KeyboardInterrupt
+
+        def __index__(self):
+            raise KeyboardInterrupt
+    for call in (lambda: attile.attention(Q, Bare(Q, KeyboardInterrupt()), Q), lambda: attile.attention(Q, Q, Q, scale=Number()),
+                 lambda: attile.attention(Q, Q, Q, seed=Number())):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+
+
+def test_warm_up_tries_all_before_it_tells():
+    with pytest.raises(attile.ArgumentTypeError, match="warm_up"):
+        attile.warm_up([dict(q=Q, k=Q, v=Q, no_such=1), dict(q=Q, k=Q, v=Q)])
+    with pytest.raises(attile.ArgumentTypeError, match="warm_up"):
+        attile.warm_up([3])
+
+
+def test_a_schedule_file_is_read_again(tmp_path):
+    path = tmp_path / "edited.yaml"
+    path.write_text("{lanes: positions, block: 4, tile_rows: 8, tile_keys: 16, splits: 3}")
+    attile.attention(Q, Q, Q, schedule=path)
+    attile.attention(Q, Q, Q, schedule=os.fsencode(path))
+    path.write_text("no such key: 1\n")
+    for form in (path, str(path), os.fsencode(path)):
+        with pytest.raises(attile.Error, match="edited.yaml"):
+            attile.attention(Q, Q, Q, schedule=form)

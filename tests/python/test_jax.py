@@ -61,3 +61,24 @@ def test_errors():
         jax.jit(lambda q: attile.attention(q, K, V))(Q)
     with pytest.raises(ValueError, match="'q' is int8"):
         attile.attention(Q.astype(jnp.int8), K, V)
+
+
+def test_an_algorithm_does_not_write_into_jax_arrays():
+    from attile import dsl
+    q = dsl.input("q", [dsl.batch, dsl.head, dsl.query, dsl.head_dim])
+    k = dsl.input("k", [dsl.batch, dsl.head, dsl.key, dsl.head_dim])
+
+    def body(t):
+        total = t.sum("sum", dsl.dot(q, k))
+        t.finish(lambda f: f.output("total", total))
+    algorithm = dsl.for_tiles("sums", dsl.query).stream(dsl.key, body)
+    given = jnp.zeros(Q.shape[:3])
+    with pytest.raises(attile.ArgumentError, match="cannot be written to"):
+        algorithm.run({"q": Q, "k": K}, out={"total": given})
+    assert (given == 0).all()
+
+
+def test_arrays_without_dims_in_a_score():
+    factor, flag = jnp.float32(2.0), jnp.array(True)
+    got = attile.attention(Q, K, V, score_mod=lambda s, b, h, i, j: factor * s * factor, mask_mod=lambda b, h, i, j: (i >= j) | flag)
+    agree(got, plain.attention(*ARRAYS, score_mod=lambda s, b, h, i, j: 4 * s)[0])

@@ -154,3 +154,58 @@ except attile.errors.EnvironmentError as error:
     print(error)
 """, ATTILE_LLVM_MODULE="/nowhere/libattile_llvm.so", ATTILE_CACHE="off")
     assert "/nowhere/libattile_llvm.so" in out.stdout, out.stderr
+
+
+def test_threads_call_first_at_once_while_imports_are_slow():
+    """Imports give other threads the turn; none may hold what the importing one waits for."""
+    out = python("""
+import faulthandler, sys, threading, time
+import attile, numpy as np, types
+faulthandler.dump_traceback_later(40, exit=True)  # needs no turn of the interpreter, which may be what is stuck
+
+class Slow:
+    def find_spec(self, *_):
+        time.sleep(0.05)
+    find_module = None
+sys.meta_path.insert(0, Slow())
+for name in ("attile.arrays", "attile.reach", "types"):  # imported anew by the first call
+    sys.modules.pop(name, None)
+q, faults = np.ones((1, 1, 4, 8), "f4"), []
+gate = threading.Barrier(3)
+def call():
+    gate.wait()
+    try:
+        attile.attention(q, q, q, score_mod=lambda s, b, h, i, j: s * 2)
+    except BaseException as fault:
+        faults.append(fault)
+threads = [threading.Thread(target=call, daemon=True) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join(10)
+stuck = sum(thread.is_alive() for thread in threads)
+print(faults, stuck, "threads are stuck", flush=True)
+import os; os._exit(bool(faults or stuck))
+""")
+    assert out.returncode == 0, out.stdout + out.stderr
+
+
+def test_fork_while_other_threads_call_with_functions():
+    stop = threading.Event()
+    double, triple = (lambda s, b, h, i, j: s * 2), (lambda s, b, h, i, j: s * 3)
+
+    def once(function):
+        return np.isfinite(attile.attention(Q, Q, Q, score_mod=function)).all()
+
+    def calls():
+        while not stop.is_set():
+            once(double)
+    once(double), once(triple)
+    threads = [threading.Thread(target=calls) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        statuses = [in_a_child(lambda: once(double) and once(triple)) for _ in range(20)]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert statuses == [0] * 20

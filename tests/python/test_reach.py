@@ -213,3 +213,36 @@ def test_traces_do_not_keep_arrays_alive():
     del bias, score
     gc.collect()
     assert alive() is None
+
+
+def scales(function, change, first, second):
+    """The call's result before and after the change of something that the function reads."""
+    agree(attile.attention(Q, K, V, score_mod=function), plain.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s * first)[0])
+    change()
+    agree(attile.attention(Q, K, V, score_mod=function), plain.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s * second)[0])
+
+
+def weighted(s, b, h, i, j):
+    return s * weighted.weight
+
+
+def test_attributes_of_functions_and_partials():
+    weighted.weight = 2
+    scales(weighted, lambda: setattr(weighted, "weight", 3), 2, 3)
+    part = functools.partial(abs)
+    part.weight = 2
+    scales(lambda s, b, h, i, j: s * part.weight, lambda: setattr(part, "weight", 3), 2, 3)
+
+
+def test_builtins(monkeypatch):
+    import builtins
+
+    def score(s, b, h, i, j):
+        return s * abs(-2)
+    scales(score, lambda: monkeypatch.setattr(builtins, "abs", lambda x: 5, raising=True), 2, 5)
+    monkeypatch.undo()
+
+    def other(s, b, h, i, j):
+        return s * weight_of_builtins  # noqa: F821
+    monkeypatch.setattr(builtins, "weight_of_builtins", 2, raising=False)
+    scales(other, lambda: monkeypatch.setattr(builtins, "weight_of_builtins", 3), 2, 3)

@@ -272,3 +272,99 @@ t.test_results_are_tensors_like_the_input(); t.test_layouts_and_out(); t.test_er
     if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         done = subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(os.path.abspath(__file__)), capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def test_out_is_a_new_version():
+    out = torch.zeros_like(Q)
+    before = out._version
+    attile.attention(Q, K, V, out=out)
+    assert out._version > before
+    x = torch.randn_like(Q, requires_grad=True)
+    saved = torch.zeros_like(Q)
+    result = (x * saved).sum()
+    attile.attention(Q, K, V, out=saved)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.backward()
+    with torch.inference_mode():
+        attile.attention(Q, K, V, out=torch.zeros_like(Q))
+
+
+def test_an_algorithm_checks_the_memory_of_its_outputs():
+    from attile import dsl
+    q, k = (dsl.input(name, [dsl.batch, dsl.head, at, dsl.head_dim]) for name, at in (("q", dsl.query), ("k", dsl.key)))
+
+    def body(t):
+        total = t.sum("sum", dsl.dot(q, k))
+        t.finish(lambda f: f.output("total", total))
+    algorithm = dsl.for_tiles("sums", dsl.query).stream(dsl.key, body)
+    out = torch.zeros(B, H, N)
+    before = out._version
+    algorithm.run({"q": Q, "k": Q}, out={"total": out})
+    assert out._version > before
+    out.untyped_storage().resize_(16)
+    with pytest.raises(attile.ArgumentError, match="freed or smaller"):
+        algorithm.run({"q": Q, "k": Q}, out={"total": out})
+
+
+def test_dual_tensors_are_refused():
+    forward = torch.autograd.forward_ad
+    with forward.dual_level():
+        attile.attention(Q, K, V)
+        for place in range(3):
+            tensors = [Q, K, V]
+            tensors[place] = forward.make_dual(tensors[place], torch.ones_like(tensors[place]))
+            with pytest.raises(attile.UnsupportedError, match="tangent"):
+                attile.attention(*tensors)
+
+
+def test_a_mask_mod_beside_a_trace_is_refused_under_compile():
+    traced = attile.trace(lambda s, b, h, i, j: s * 2)
+    for function in (attile.attention, attile.torch.attention):
+        with pytest.raises(attile.ArgumentError, match="trace both"):
+            function(Q, K, V, score_mod=traced, mask_mod=lambda b, h, i, j: i >= j)
+
+
+def test_what_a_function_asks_of_a_tensor():
+    """Strides, and what Python code hung on it, are no part of a trace."""
+    bias = torch.arange(6.0).reshape(2, 3)
+
+    def by_stride(s, b, h, i, j):
+        return s * bias.stride(0)
+    agree(attile.attention(Q, K, V, score_mod=by_stride), plain.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s * 3)[0])
+    bias.as_strided_((2, 3), (1, 2))
+    agree(attile.attention(Q, K, V, score_mod=by_stride), plain.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s * 1)[0])
+
+    def by_attribute(s, b, h, i, j):
+        return s * bias.weight
+    for weight in (2, 3):
+        bias.weight = weight
+        agree(attile.attention(Q, K, V, score_mod=by_attribute), plain.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s * weight)[0])
+
+
+def test_masks_that_sdpa_refuses():
+    q, k, v = SQUARE
+    for mask in (torch.zeros(N, N, dtype=torch.float64), torch.zeros(N, N, dtype=torch.int64), torch.zeros(N, N, dtype=torch.float16),
+                 torch.zeros(1, 1, 1, N, N)):
+        for function in (F.scaled_dot_product_attention, attile.torch.sdpa):
+            with pytest.raises((RuntimeError, attile.ArgumentError)):
+                function(q, k, v, attn_mask=mask)
+    small = [x.bfloat16() for x in SQUARE]
+    agree(attile.torch.sdpa(*small, attn_mask=torch.ones(N, N)), F.scaled_dot_product_attention(*small, attn_mask=torch.ones(N, N, dtype=torch.bfloat16)), 4e-2)
+    with torch.autocast("cpu", torch.bfloat16):
+        with pytest.raises(attile.ArgumentError):
+            attile.torch.sdpa(*(x.double() for x in SQUARE))
+        attile.torch.sdpa(*SQUARE, attn_mask=torch.zeros(N, N, dtype=torch.float16))
+
+
+def test_sdpa_of_nothing():
+    for shape in ((0, B, H, N, D), (B, 0, H, N, D), (B, H, 1, 0, D)):
+        x = torch.zeros(shape)
+        assert attile.torch.sdpa(x, x, x).shape == x.shape
+
+
+def test_numbers_of_the_operator():
+    compiled = torch.compile(lambda q, k, v, **options: attile.torch.attention(q, k, v, dropout=0.5, **options), backend="eager", fullgraph=True)
+    for seed in (2 ** 63, 2 ** 64 - 1, 3):
+        agree(compiled(Q, K, V, seed=seed), attile.attention(Q, K, V, dropout=0.5, seed=seed))
+    with pytest.raises(Exception, match="causal"):
+        compiled(Q, K, V, causal=1)

@@ -1,4 +1,6 @@
 """score_mod and mask_mod as ordinary functions over NumPy: what is traced, what is refused and where."""
+import collections
+import functools
 import inspect
 
 import attile
@@ -203,3 +205,117 @@ def test_a_failed_trace_leaves_nothing_behind():
         attile.attention(Q, K, V, score_mod=branches)
     agree(attile.attention(Q, K, V, score_mod=alibi), plain.attention(Q, K, V, score_mod=alibi)[0])
     assert getattr(captures.active, "trace", None) is None
+
+
+def test_values_that_are_used_several_times():
+    def score(s, b, h, i, j):
+        for _ in range(64):
+            s = s * 0.5 + s * s * 0.01
+        return s
+
+    def mask(b, h, i, j):
+        for _ in range(64):
+            i = dsl.minimum(i, (i + i) % 7 + j)
+        return i >= 0
+    agree(attile.attention(Q, K, V, score_mod=score, mask_mod=mask), plain.attention(Q, K, V, score_mod=score)[0])
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, -1, -2, 20, 33, 0.5, 2.5])
+@pytest.mark.parametrize("base", [lambda s: abs(s), lambda s: s], ids=["positive", "any"])
+def test_powers_of_a_score(base, exponent):
+    def power(s, b, h, i, j):
+        value = (base(s) / 8) ** exponent
+        return value if exponent >= 0 else np.minimum(np.maximum(value, -50), 50)
+    if exponent != int(exponent):
+        base = abs
+    agree(attile.attention(Q, K, V, score_mod=power), plain.attention(Q, K, V, score_mod=power)[0])
+
+
+@pytest.mark.parametrize("base", [-1, -2.0, 0, 2, 0.5])
+def test_powers_with_traced_exponents(base):
+    def score(s, b, h, i, j):
+        return s + base ** h + (base + 0.0) ** (h * 1.0) + (h - 1) ** h + (h - 1.0) ** (h * 1.0)
+
+    def want(s, b, h, i, j):
+        h = np.asarray(h, "f8")
+        return s + 2 * float(base) ** h + 2 * (h - 1) ** h
+    agree(attile.attention(Q, K, V, score_mod=score), plain.attention(Q, K, V, score_mod=want)[0])
+
+
+def test_exclusive_or_is_of_conditions():
+    for function in (lambda b, h, i, j: (i ^ j) == 0, lambda b, h, i, j: (i ^ 1) == 0):
+        with pytest.raises(attile.TracingError, match=r"test_tracing\.py:\d+: .*is a number, not a boolean"):
+            attile.attention(Q, K, V, mask_mod=function)
+
+    def mask(b, h, i, j):
+        return (i >= j) ^ (j > 100)
+    agree(attile.attention(Q, K, V, mask_mod=mask), plain.attention(Q, K, V, mask_mod=mask)[0])
+
+
+def test_a_mask_beside_a_trace_is_refused():
+    traced = attile.trace(alibi)
+    with pytest.raises(attile.ArgumentError, match="trace both"):
+        attile.attention(Q, K, V, score_mod=traced, mask_mod=document)
+
+
+@pytest.mark.parametrize("kind", [int, np.int32, np.int64, np.uint8])
+def test_integers_as_indices(kind):
+    last = table.shape[1] - 1
+    want = plain.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s + table[h, np.full_like(h, last)])[0]
+    agree(attile.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s + table[h, kind(last)]), want)
+    if kind is not np.uint8:
+        agree(attile.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s + table[h, kind(-1)]), want)
+    with pytest.raises(attile.TracingError, match="outside a dim"):
+        attile.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s + table[h, kind(last + 1)])
+
+
+def test_a_score_that_does_not_use_the_score():
+    infinite = Q.copy()
+    infinite[0, 0, 0, 0] = np.inf
+    for function in (lambda s, b, h, i, j: slopes[h] * j, lambda s, b, h, i, j: 1.0, lambda s, b, h, i, j: 0, lambda s, b, h, i, j: i - j):
+        want = plain.attention(Q, K, V, score_mod=lambda s, b, h, i, j: 0 * s + function(s, b, h, i, j))[0]
+        agree(attile.attention(infinite, K, V, score_mod=function), want)
+
+
+def test_arrays_without_dims():
+    flag, count = np.array(True), np.array(3)
+    for value in (True, False):
+        flag[...] = value
+        want = plain.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s + 3 * j, mask_mod=lambda b, h, i, j: value | (i >= j))[0]
+        agree(attile.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s + count * j, mask_mod=lambda b, h, i, j: flag | (i >= j)), want)
+    factor = np.array(2.0, "f4")
+
+    def score(s, b, h, i, j):
+        return s * float(factor)
+    for value in (2.0, 3.0):
+        factor[...] = value
+        agree(attile.attention(Q, K, V, score_mod=score), plain.attention(Q, K, V, score_mod=lambda s, b, h, i, j: s * value)[0])
+
+
+Pair = collections.namedtuple("Pair", "bias factor")
+
+
+def test_arrays_in_partials_defaults_and_tuples():
+    def with_bias(bias, s, b, h, i, j, *, factor=1):
+        return s + factor * bias[h, i - j + N]
+
+    def with_default(s, b, h, i, j, *, bias=table):
+        return s + bias[h, i - j + N]
+    pair = Pair(table, 1)
+    want = plain.attention(Q, K, V, score_mod=relative)[0]
+    for function in (functools.partial(with_bias, table), with_default, lambda s, b, h, i, j: s + pair.factor * pair.bias[h, i - j + N],
+                     lambda s, b, h, i, j: functools.partial(with_bias, table)(s, b, h, i, j)):
+        agree(attile.attention(Q, K, V, score_mod=function), want)
+
+
+def test_traces_that_nobody_holds_are_forgotten(monkeypatch):
+    monkeypatch.setattr(attile.tracing, "_MOST_HANDLES", 8)
+    kept = attile.trace(alibi)
+    same = {attile.trace(alibi).handle for _ in range(3)}
+    assert same == {kept.handle}
+    for factor in range(30):
+        attile.trace(lambda s, b, h, i, j: s * factor)
+    known = attile.tracing.Traced._known
+    assert kept.handle in known and len(known) <= 9 + len(attile.tracing.Traced._alive)
+    with pytest.raises(attile.ArgumentError, match="forgotten"):
+        attile.tracing.Traced.again(max(known) - 20, [])
