@@ -140,6 +140,8 @@ std::string model_plot(const TuneReport& report, const std::vector<Row>& rows) {
   return plot.svg("Model against measurement");
 }
 
+std::string sharing(const std::string& column_warps) { return column_warps == "1" ? "" : fmt::format(", shared by {}", column_warps); }
+
 // B_q × B_k of each way to divide the work among warps or registers.
 std::string heat_maps(const TuneReport& report, const std::vector<Row>& rows) {
   const auto field = [&](const Point& point, const char* name) {
@@ -155,7 +157,7 @@ std::string heat_maps(const TuneReport& report, const std::vector<Row>& rows) {
     const Point& p = row.candidate->point;
     const std::string lanes = field(p, "lanes");
     const std::string group = lanes == "fragments"
-                                  ? fmt::format("{} warps over {}", field(p, "warps"), field(p, "partition"))
+                                  ? fmt::format("{} warps over {}{}", field(p, "warps"), field(p, "partition"), sharing(field(p, "column_warps")))
                               : lanes == "rows" ? fmt::format("panels of {} vectors", field(p, "panel_vectors"))
                                                 : "lanes: " + lanes;
     const Row*& cell =

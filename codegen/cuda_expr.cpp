@@ -10,13 +10,26 @@
 namespace attile::cuda_text {
 namespace {
 
-Expr with_index(const Expr& e, const Dim& dim, const Expr& replacement) {
-  if (e->op == Op::index && e->dim == dim) return replacement;
-  if (!has_free_dim(e, dim)) return e;
-  Node node = *e;
-  for (Expr& arg : node.args) arg = with_index(arg, dim, replacement);
-  return make_expr(std::move(node));
-}
+constexpr std::int64_t most_times = 1 << 30;
+
+class WithIndex {
+ public:
+  WithIndex(const Dim& dim, const Expr& replacement) : dim_(dim), replacement_(replacement) {}
+  Expr of(const Expr& e) {
+    if (e->op == Op::index && e->dim == dim_) return replacement_;
+    if (!has_free_dim(e, dim_)) return e;
+    Expr& made = made_[e.get()];  // parts are shared
+    if (made) return made;
+    Node node = *e;
+    for (Expr& arg : node.args) arg = of(arg);
+    return made = make_expr(std::move(node));
+  }
+
+ private:
+  const Dim& dim_;
+  const Expr& replacement_;
+  std::map<const Node*, Expr> made_;
+};
 
 const char* symbol(Op op) {
   switch (op) {
@@ -40,23 +53,27 @@ const char* ending_function(Op op) {
   return op == Op::add ? "add_ending" : op == Op::sub ? "sub_ending" : op == Op::mul ? "mul_ending" : nullptr;
 }
 
-std::optional<int> coefficient(const Expr& e, const Dim& dim) {
+namespace {
+
+using Coefficients = std::map<const Node*, std::optional<int>>;
+
+std::optional<int> coefficient_of(const Expr& e, const Dim& dim, Coefficients& known) {
   if (!has_free_dim(e, dim)) return 0;
-  const auto arg = [&](std::size_t i) { return coefficient(e->args[i], dim); };
-  switch (e->op) {
-    case Op::index: return 1;
-    case Op::negate: {
-      const auto a = arg(0);
-      return a ? std::optional(-*a) : std::nullopt;
-    }
-    case Op::add:
-    case Op::sub: {
-      const auto a = arg(0), b = arg(1);
-      if (!a || !b) return std::nullopt;
-      return e->op == Op::add ? *a + *b : *a - *b;
-    }
-    default: return std::nullopt;
-  }
+  if (e->op == Op::index) return 1;
+  if (e->op != Op::negate && e->op != Op::add && e->op != Op::sub) return std::nullopt;
+  if (const auto it = known.find(e.get()); it != known.end()) return it->second;
+  const auto a = coefficient_of(e->args[0], dim, known);
+  if (e->op == Op::negate) return known[e.get()] = a ? std::optional(-*a) : std::nullopt;
+  const auto b = coefficient_of(e->args[1], dim, known);
+  const std::int64_t sum = !a || !b ? most_times + 1 : e->op == Op::add ? std::int64_t{*a} + *b : std::int64_t{*a} - *b;
+  return known[e.get()] = std::abs(sum) <= most_times ? std::optional(static_cast<int>(sum)) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int> coefficient(const Expr& e, const Dim& dim) {
+  Coefficients known;
+  return coefficient_of(e, dim, known);
 }
 
 std::string constant_text(double value, Kind kind) {
@@ -125,7 +142,7 @@ std::string ExprText::counted_real(const Expr& e) {
   }
   const auto times = coefficient(e, counted->dim);
   if (!times || std::abs(*times) != 1) return {};
-  const Expr first = with_index(e, counted->dim, attile::variable("first_index." + counted->dim.name, {}, Kind::integer));
+  const Expr first = WithIndex(counted->dim, attile::variable("first_index." + counted->dim.name, {}, Kind::integer)).of(e);
   count(first, uses_);
   return fmt::format("(static_cast<float>({}) {} static_cast<float>({}))", emit(first), *times > 0 ? "+" : "-", counted->offset);
 }

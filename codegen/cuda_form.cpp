@@ -22,6 +22,11 @@ bool Form::is_new(ir::Value v) {
 }
 
 bool Form::varies(const Expr& e) const {
+  std::set<const Node*> visited;
+  return varies(e, visited);
+}
+bool Form::varies(const Expr& e, std::set<const Node*>& visited) const {
+  if (!visited.insert(e.get()).second) return false;
   if (e->op == Op::variable) {
     const ir::Value v = frame_.kernel.find(e->name);
     return v.id >= 0 && decl(v).axis != ir::Axis::row;
@@ -32,7 +37,7 @@ bool Form::varies(const Expr& e) const {
       if (!is_batch_like(d) && d != frame_.algorithm().parallel) return true;
     if (e->op != Op::element) return e->op == Op::random;
   }
-  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& arg) { return varies(arg); });
+  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& arg) { return varies(arg, visited); });
 }
 
 std::string Form::stored(const std::string& tensor, const std::string& value) const {

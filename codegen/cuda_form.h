@@ -70,6 +70,7 @@ class Form : public FrameEnvironment {
   Expr predicate_;
 
  private:
+  bool varies(const Expr& e, std::set<const Node*>& visited) const;
   std::vector<std::string> names_;
   std::vector<std::set<int>> scopes_{1};
 };

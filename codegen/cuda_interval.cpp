@@ -2,11 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+
 namespace attile::cuda_text {
 namespace {
 
 // Ends are i32 where the values are (codegen/integer_width.h), of whatever type else: arithmetic that may need 64 bits
 // begins with this.
+// A text longer than this has a name: what is built from it does not double with every use.
+constexpr std::size_t longest_text = 400;
+
 std::string wide(const std::string& text) { return fmt::format("static_cast<i64>({})", text); }
 
 }  // namespace
@@ -27,18 +33,30 @@ bool IntervalText::is_uniform_here(const Expr& e) const {
 }
 
 bool IntervalText::scans(const Expr& predicate) const {
-  if (predicate->op == Op::element && !is_uniform_here(predicate) && has_free_dim(predicate, frame_.algorithm().streamed)) return predicate->kind == Kind::integer;
-  for (const Expr& arg : predicate->args)
-    if (scans(arg)) return true;
-  return false;
+  std::set<const Node*> visited;
+  const std::function<bool(const Expr&)> any = [&](const Expr& e) {
+    if (!visited.insert(e.get()).second) return false;
+    if (e->op == Op::element && !is_uniform_here(e) && has_free_dim(e, frame_.algorithm().streamed)) return e->kind == Kind::integer;
+    return std::any_of(e->args.begin(), e->args.end(), any);
+  };
+  return any(predicate);
 }
 
 Truth IntervalText::truth(const Expr& predicate, const Region& region) {
   region_ = region;
+  intervals_.clear(), truths_.clear();
   return truth_of(predicate);
 }
 
+std::string IntervalText::shortened(const std::string& text) { return text.size() > longest_text ? expr_.named(text) : text; }
+
 Truth IntervalText::truth_of(const Expr& e) {
+  if (const auto it = truths_.find(e.get()); it != truths_.end()) return it->second;
+  const Truth found = compute_truth(e);
+  return truths_[e.get()] = {shortened(found.possible), shortened(found.certain)};
+}
+
+Truth IntervalText::compute_truth(const Expr& e) {
   if (is_uniform_here(e)) {
     const std::string exact = expr_.text(e);
     return {exact, exact};
@@ -82,13 +100,15 @@ Truth IntervalText::compare(const Node& n) {
 
 void IntervalText::hoist(const Expr& predicate, const Region& region) {
   region_ = region;
+  intervals_.clear(), visited_.clear();
   hoist_nodes(predicate);
 }
 
 void IntervalText::hoist_nodes(const Expr& e) {
+  if (!visited_.insert(e.get()).second) return;
   if (e->kind == Kind::integer && !has_free_dim(e, frame_.algorithm().streamed)) {
     if (e->op == Op::constant) return;
-    const Interval found = compute(e);
+    const Interval found = interval(e);
     const std::string low = expr_.named(found.low);
     hoisted_[region_.row][e.get()] = {low, found.low == found.high ? low : expr_.named(found.high)};
     return;
@@ -99,7 +119,10 @@ void IntervalText::hoist_nodes(const Expr& e) {
 Interval IntervalText::interval(const Expr& e) {
   const auto& known = hoisted_[region_.row];
   const auto it = known.find(e.get());
-  return it != known.end() ? it->second : compute(e);
+  if (it != known.end()) return it->second;
+  if (const auto found = intervals_.find(e.get()); found != intervals_.end()) return found->second;
+  const Interval found = compute(e);
+  return intervals_[e.get()] = {shortened(found.low), shortened(found.high)};
 }
 
 Interval IntervalText::compute(const Expr& e) {

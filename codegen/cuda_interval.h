@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "codegen/cuda_frame.h"
@@ -36,6 +37,7 @@ class IntervalText {
 
  private:
   Truth truth_of(const Expr& e);
+  Truth compute_truth(const Expr& e);
   Truth compare(const Node& n);
   bool is_uniform_here(const Expr& e) const;
   Interval interval(const Expr& e);
@@ -46,11 +48,16 @@ class IntervalText {
   Interval index_interval(const Dim& dim) const;
   Interval element_interval(const Node& n);
   void hoist_nodes(const Expr& e);
+  std::string shortened(const std::string& text);
 
   Frame& frame_;
   ExprText& expr_;
   Region region_;
   std::map<std::string, std::map<const Node*, Interval>> hoisted_;  // by first row
+  // Of the question at hand: expressions share parts.
+  std::map<const Node*, Interval> intervals_;
+  std::map<const Node*, Truth> truths_;
+  std::set<const Node*> visited_;
 };
 
 // `a && b` and the like, with constants folded.

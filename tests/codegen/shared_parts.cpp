@@ -62,6 +62,23 @@ TEST_CASE("a mask that uses its parts several times makes text that grows with i
   }
 }
 
+TEST_CASE("on a GPU too, in both forms, text grows with the parts of scores and masks") {
+  const auto size = [](int rounds, Lanes form, bool mask) {
+    const auto set = [=](AttentionOptions& o) {
+      if (mask) o.mask_mod = [=] { return position_rounds(rounds) < index(key); };
+      else o.score_mod = [=](const Expr& s) { return rounds_of(s, rounds) + to_real(position_rounds(rounds)); };
+    };
+    Schedule s;
+    s.lanes = form, s.tile_rows = form == Lanes::positions ? s.warps : 64, s.tile_keys = 32;
+    return text_size(set, "sm_90", s);
+  };
+  for (const Lanes form : {Lanes::fragments, Lanes::positions})
+    for (const bool mask : {false, true}) {
+      const std::size_t few = size(16, form, mask), none = size(0, form, mask);
+      CHECK(size(64, form, mask) - none < 5 * (few - none));
+    }
+}
+
 TEST_CASE("shared parts are rewritten and evaluated once") {
   const Expr e = rounds_of(variable("s", {}), 64);
   int visits = 0;
