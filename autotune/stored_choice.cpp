@@ -12,6 +12,7 @@
 #include "dsl/error.h"
 #include "runtime/child_process.h"
 #include "runtime/cuda_device.h"
+#include "runtime/fork_mutex.h"
 #include "runtime/host_cpu.h"
 #include "runtime/options.h"
 #include "runtime/parallel_for.h"
@@ -103,9 +104,12 @@ class StoredChoice : public Chooser {
     std::optional<ScheduleFile>* file = nullptr;
     {
       const std::lock_guard lock(mutex_);
-      const auto [at, fresh] = imported_.try_emplace(machine.file_name());
-      if (fresh) at->second = imported(folder_, machine);
-      file = &at->second;
+      if (const auto at = imported_.find(machine.file_name()); at != imported_.end()) file = &at->second;
+    }
+    if (file == nullptr) {
+      std::optional<ScheduleFile> read = imported(folder_, machine);
+      const std::lock_guard lock(mutex_);
+      file = &imported_.try_emplace(machine.file_name(), std::move(read)).first->second;
     }
     if (!*file) return;
     for (const KnownSchedule& known : (*file)->best)
@@ -126,16 +130,27 @@ class StoredChoice : public Chooser {
 
   // The power limit and versions of a device do not change while a process runs.
   DeviceFacts facts_now(Device device) {
+    std::optional<DeviceFacts> known;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = facts_.find(to_string(device)); found != facts_.end()) known = found->second;
+    }
+    if (known && device.kind != Device::Kind::cpu) return *known;
+    DeviceFacts now = facts_of(device);
+    if (known && known->machine.units == now.machine.units) return *known;
     const std::lock_guard lock(mutex_);
-    const auto found = facts_.find(to_string(device));
-    if (found != facts_.end() &&
-        (device.kind != Device::Kind::cpu || found->second.machine.units == facts_of(device).machine.units))
-      return found->second;
-    return facts_.insert_or_assign(to_string(device), facts_of(device)).first->second;
+    return facts_.insert_or_assign(to_string(device), std::move(now)).first->second;
+  }
+
+  // Of this process: a child of a fork would wait for ever for a thread that only its parent has.
+  std::mutex& turn() {
+    const std::lock_guard lock(mutex_);
+    if (turn_ == nullptr || turn_of_ != ::getpid()) turn_ = new std::mutex(), turn_of_ = ::getpid();
+    return *turn_;
   }
 
   void tune_if_unknown(const Algorithm& a, const Problem& p, const AttentionCall& call) {
-    const std::lock_guard turn(tuning_);  // one at a time: two would disturb each other
+    const std::lock_guard one(turn());  // one at a time: two would disturb each other
     const DeviceFacts facts = facts_now(call.device);
     const CallShape shape = shape_of(call);
     if (ResultStore(folder_, facts.machine).find(bucket_of(a, p, shape, facts.machine.units))) return;
@@ -165,7 +180,9 @@ class StoredChoice : public Chooser {
 
   const std::string folder_;
   const double budget_;
-  std::mutex mutex_, tuning_;
+  std::shared_mutex& mutex_ = mutex_of(Guarded::tuning_results);
+  std::mutex* turn_ = nullptr;
+  pid_t turn_of_ = 0;
   std::map<std::string, std::optional<ScheduleFile>> imported_;
   std::map<std::string, DeviceFacts> facts_;
 };

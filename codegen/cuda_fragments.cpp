@@ -226,7 +226,11 @@ class Fragments : public Form {
   };
 
   // Eights of columns that a warp has of a value with `columns`.
-  std::int64_t own_columns(ir::Value v) const { return (decl(v).cols + 7) / 8 / sharers_; }
+  std::int64_t own_columns(ir::Value v) const {
+    const std::int64_t eights = (decl(v).cols + 7) / 8;
+    internal_check(eights % sharers_ == 0, "each warp has whole eights of columns");
+    return eights / sharers_;
+  }
 
   void begin_group() {
     const CudaFootprint f = cuda_footprint(frame_.algorithm(), frame_.context.problem, frame_.schedule());

@@ -8,11 +8,11 @@
 namespace attile::cuda_text {
 namespace {
 
-// Ends are i32 where the values are (codegen/integer_width.h), of whatever type else: arithmetic that may need 64 bits
-// begins with this.
 // A text longer than this has a name: what is built from it does not double with every use.
 constexpr std::size_t longest_text = 400;
 
+// Ends are i32 where the values are (codegen/integer_width.h), of whatever type else: arithmetic that may need 64 bits
+// begins with this.
 std::string wide(const std::string& text) { return fmt::format("static_cast<i64>({})", text); }
 
 }  // namespace

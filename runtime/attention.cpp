@@ -142,6 +142,7 @@ void run_attention(const AttentionCall& call) {
       const BuildingRight right(call.building.value_or(building()) == Building::on_demand);
       return choice.kernel.run(arguments_of(call), call.run);
     } catch (const Error& error) {
+      const BuildingRight right(call.building.value_or(building()) == Building::on_demand);
       if (!give_way(key_of(call, options), choice, error)) throw;
     }
   }

@@ -1,6 +1,7 @@
 #include "runtime/attention_kernels.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <mutex>
@@ -8,7 +9,6 @@
 #include <system_error>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "runtime/fork_mutex.h"
@@ -44,8 +44,19 @@ struct Chosen {
 struct Memory {
   std::shared_mutex& mutex = mutex_of(Guarded::chosen_kernels);
   std::unordered_map<CallKey, Chosen, KeyHash> kernels;
-  std::unordered_set<CallKey, KeyHash> built_behind;  // whose best kernel a thread builds now
-  std::uint64_t times_forgotten = 0;                  // what was begun before is no longer wanted
+  // The keys whose best kernel a thread builds now. What is no longer here when it ends is no longer wanted.
+  struct Behind {
+    pid_t process;  // a child of a fork has none of its parent's threads
+    std::uint64_t number;
+  };
+  std::unordered_map<CallKey, Behind, KeyHash> built_behind;
+  std::uint64_t last_number = 0;
+  std::uint64_t times_forgotten = 0;  // what was chosen before is no longer wanted
+
+  bool is_built_behind(const CallKey& key) const {
+    const auto it = built_behind.find(key);
+    return it != built_behind.end() && it->second.process == ::getpid();
+  }
 };
 Memory& memory() {
   static auto* m = new Memory();  // a call may still run while the process exits
@@ -98,11 +109,12 @@ Tuning without_waiting(Tuning tuning) { return tuning == Tuning::now ? Tuning::c
 void build_behind(const CallKey& key, const CallAlgorithm& a, const std::vector<Schedule>& schedules,
                   const AttentionCall& sizes) {
   Memory& m = memory();
-  std::uint64_t begun = 0;
+  std::uint64_t number = 0;
   {
     const std::unique_lock lock(m.mutex);
-    if (!m.built_behind.insert(key).second) return;
-    begun = m.times_forgotten;
+    if (m.is_built_behind(key)) return;
+    number = ++m.last_number;
+    m.built_behind.insert_or_assign(key, Memory::Behind{::getpid(), number});
   }
   const auto build = [=, &m](const std::vector<Schedule>& of, bool last) {
     std::optional<KernelChoice> best;
@@ -112,8 +124,9 @@ void build_behind(const CallKey& key, const CallAlgorithm& a, const std::vector<
       warn(fmt::format("a kernel could not be built in the background: {}", error.what()));
     }
     const std::unique_lock lock(m.mutex);
-    if (begun != m.times_forgotten) return;
-    if (last) m.built_behind.erase(key);
+    const auto behind = m.built_behind.find(key);
+    if (behind == m.built_behind.end() || behind->second.number != number) return;
+    if (last) m.built_behind.erase(behind);
     const auto there = m.kernels.find(key);
     if (there != m.kernels.end() && !there->second.provisional) return;  // chosen meanwhile, by who may wait
     if (best)
@@ -176,7 +189,7 @@ KernelChoice kernel_choice(const CallKey& key, Building building, const std::fun
     begun = m.times_forgotten;
     const auto it = m.kernels.find(key);
     if (it != m.kernels.end() && (!it->second.provisional || building == Building::never ||
-                                  (building == Building::background && m.built_behind.contains(key))))
+                                  (building == Building::background && m.is_built_behind(key))))
       return it->second.choice;
   }
   Chosen chosen = chosen_for(key, building, describe(), call);
@@ -192,12 +205,21 @@ bool give_way(const CallKey& key, const KernelChoice& choice, const Error& error
   if (error.kind() != ErrorKind::resource && error.kind() != ErrorKind::unsupported) return false;
   warn(fmt::format("a tuned schedule gives way to the next: {}", error.what()));
   Memory& m = memory();
-  const std::unique_lock lock(m.mutex);
-  const auto it = m.kernels.find(key);
-  if (it == m.kernels.end() || it->second.choice.number != choice.number) return true;  // another thread was first
-  Chosen& chosen = it->second;
+  const auto still_chosen = [&] {
+    const auto it = m.kernels.find(key);
+    return it != m.kernels.end() && it->second.choice.number == choice.number ? &it->second : nullptr;
+  };
+  std::vector<Schedule> schedules;
+  {
+    const std::shared_lock lock(m.mutex);
+    const Chosen* chosen = still_chosen();
+    if (chosen == nullptr) return true;  // another thread was first
+    schedules = chosen->schedules;
+  }
   const Program& program = choice.kernel.program();
-  chosen.choice = *first_usable({program.algorithm, program.problem}, chosen.schedules, key.device, choice.number + 1);
+  const KernelChoice next = *first_usable({program.algorithm, program.problem}, schedules, key.device, choice.number + 1);
+  const std::unique_lock lock(m.mutex);
+  if (Chosen* chosen = still_chosen()) chosen->choice = next;
   return true;
 }
 
@@ -205,6 +227,8 @@ void forget_chosen_kernel(const CallKey& key) {
   Memory& m = memory();
   const std::unique_lock lock(m.mutex);
   m.kernels.erase(key);
+  m.built_behind.erase(key);
+  ++m.times_forgotten;
 }
 
 void forget_chosen_kernels() {

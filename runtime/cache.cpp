@@ -32,7 +32,7 @@ struct Flight {
 
 struct KernelCache::State {
   CacheOptions options;
-  std::once_flag opened;
+  std::atomic<bool> opened{false};
   CacheFolder place;
 
   // Of the three below; never held over a build or a file operation.
@@ -59,13 +59,15 @@ CacheOptions CacheOptions::from_environment() {
 }
 
 const CacheFolder& KernelCache::State::folder() {
-  std::call_once(opened, [this] {
-    place = open_cache_folder(options.folder, options.mode);
-    if (!place.reason.empty())
-      warn(fmt::format("compiled kernels {} on disk: {}; set ATTILE_CACHE_DIR to another folder",
-                       place.readable ? "are not kept" : "are neither kept nor looked for", place.reason));
-    if (place.writable) sweep_leftovers(place.path);
-  });
+  if (opened.load(std::memory_order_acquire)) return place;
+  CacheFolder found = open_cache_folder(options.folder, options.mode);
+  if (!found.reason.empty())
+    warn(fmt::format("compiled kernels {} on disk: {}; set ATTILE_CACHE_DIR to another folder",
+                     found.readable ? "are not kept" : "are neither kept nor looked for", found.reason));
+  if (found.writable) sweep_leftovers(found.path);
+  const std::lock_guard lock(mutex);
+  if (!opened.load(std::memory_order_relaxed)) place = std::move(found);
+  opened.store(true, std::memory_order_release);
   return place;
 }
 

@@ -30,13 +30,20 @@ Chooser::~Chooser() = default;
 
 void set_chooser(std::shared_ptr<Chooser> chooser) {
   const std::lock_guard lock(state().mutex);
-  state().chooser = std::move(chooser);
+  state().chooser.swap(chooser);  // the one before ends after the lock
   state().made = true;
 }
 
 std::shared_ptr<Chooser> chooser() {
+  std::shared_ptr<Chooser> (*make)() = nullptr;
+  {
+    const std::lock_guard lock(state().mutex);
+    if (state().made) return state().chooser;
+    make = state().make;
+  }
+  std::shared_ptr<Chooser> made = make ? make() : nullptr;  // looks at folders
   const std::lock_guard lock(state().mutex);
-  if (!std::exchange(state().made, true) && state().make) state().chooser = state().make();
+  if (!std::exchange(state().made, true)) state().chooser = std::move(made);
   return state().chooser;
 }
 

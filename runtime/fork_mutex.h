@@ -1,5 +1,6 @@
 // Mutexes of the process that a child of fork() finds free, and what they guard whole: fork() waits until nobody holds
-// one. What is guarded by a mutex of its own kind in every object shares one of these; none is held for long.
+// one. What is guarded by a mutex of its own kind in every object shares one of these; none is held for long, or while
+// something of the user's is called (what says warnings has a mutex of its own therefore, made anew in a child).
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@ enum class Guarded : std::uint8_t {
   current_cache,
   cache_state,
   parallel_for,
+  tuning_results,
   count,
 };
 

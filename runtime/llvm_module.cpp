@@ -5,6 +5,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 
 #include "dsl/error.h"
@@ -80,8 +81,12 @@ std::vector<std::string> llvm_module_places() {
 }
 
 const LlvmModule& llvm_module() {
-  static const LlvmModule* module = open_module();
-  return *module;
+  // No static initialiser: a child of a fork would wait for the thread of its parent that was in it.
+  static std::atomic<const LlvmModule*> known{nullptr};
+  if (const LlvmModule* module = known) return *module;
+  const LlvmModule* none = nullptr;
+  known.compare_exchange_strong(none, open_module());  // opened twice it is the same library
+  return *known;
 }
 
 }  // namespace v1

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <cctype>
 #include <charconv>
 #include <cstdio>
@@ -86,10 +87,7 @@ std::mutex* text_mutex_made() {
   static auto* mutex = new std::mutex();
   return mutex;
 }
-TextSink& text_sink() {
-  static auto* sink = new TextSink();
-  return *sink;
-}
+std::atomic<TextSink*> text_sink{nullptr};  // changed at once, so that a child of a fork never has half of one
 std::set<std::string, std::less<>>& said() {
   static auto* texts = new std::set<std::string, std::less<>>();
   return *texts;
@@ -114,8 +112,7 @@ LogLevel log_level() noexcept {
 }
 
 void say(std::string_view prefix, std::string_view text) {
-  TextSink sink = text_sink();
-  if (sink) return sink(text);
+  if (const TextSink* sink = text_sink) return (*sink)(text);
   std::string line = fmt::format("attile: {}{}\n", prefix, text);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
@@ -164,8 +161,9 @@ std::vector<OptionDoc> option_docs() {
 }
 
 void set_text_sink(TextSink sink) {
-  std::lock_guard lock(text_mutex());
-  text_sink() = std::move(sink);
+  auto* made = sink ? new TextSink(std::move(sink)) : nullptr;
+  std::lock_guard lock(text_mutex());  // no call of the one before runs on
+  delete text_sink.exchange(made);
 }
 
 void warn(std::string_view text) noexcept {

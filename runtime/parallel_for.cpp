@@ -121,7 +121,7 @@ ParallelFor::~ParallelFor() = default;
 void set_parallel_for(std::shared_ptr<ParallelFor> value) {
   Replacement& r = replacement();
   std::lock_guard lock(r.mutex);
-  r.value = std::move(value);
+  r.value.swap(value);  // the one before ends after the lock
   r.present.store(r.value != nullptr, std::memory_order_release);
 }
 

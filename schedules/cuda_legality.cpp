@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <unordered_map>
 
 #include "dsl/derive.h"
@@ -70,6 +69,7 @@ void check_splits(const Case& c, Reasons& reasons) {
 }
 
 void check_positions_form(const Case& c, Reasons& reasons) {
+  if (c.s.column_warps != 1) reasons.push_back("column_warps are for lanes: fragments; with lanes: positions a warp has a row of its own");
   if (c.s.tile_rows != c.s.warps)
     reasons.push_back(fmt::format("tile_rows {} with lanes: positions is the number of warps, {}", c.s.tile_rows, c.s.warps));
   if (c.s.tile_keys % 32 != 0) reasons.push_back(fmt::format("tile_keys {} is no multiple of the 32 lanes of a warp", c.s.tile_keys));
@@ -103,10 +103,8 @@ void check_weights(const Case& c, Reasons& reasons) {
 
 // The answer takes a millisecond and depends on the algorithm alone; a space asks it for every schedule.
 bool may_lag(const Algorithm& a) {
-  static std::mutex mutex;
-  static std::unordered_map<std::uint64_t, bool> answers;
+  thread_local std::unordered_map<std::uint64_t, bool> answers;
   const std::uint64_t key = hash_of(a);
-  const std::lock_guard lock(mutex);
   if (const auto found = answers.find(key); found != answers.end()) return found->second;
   if (answers.size() > 1000) answers.clear();
   return answers[key] = takes_lagging_reference(a, lag_of_reference, 256);
@@ -148,6 +146,11 @@ std::vector<std::string> column_faults(const Algorithm& a, const Problem& p, con
       reasons.push_back(fmt::format("column_warps {} share the {} columns of '{}', which are no multiple of {}", s.column_warps, columns, state.name,
                                     16 * s.column_warps));
   }
+  for (const OutputDecl& o : a.outputs)
+    for (const Dim& d : o.value->dims)
+      if (const auto found = p.extents.find(d.name); !o.per_position && found != p.extents.end() && found->second % (16 * s.column_warps) != 0)
+        reasons.push_back(fmt::format("column_warps {} share the {} columns of output '{}', which are no multiple of {}", s.column_warps, found->second,
+                                      o.name, 16 * s.column_warps));
   if (sums != 1) reasons.push_back(fmt::format("column_warps share the columns of one sum, and '{}' has {}", a.name, sums));
   return reasons;
 }

@@ -13,6 +13,8 @@ void drop_unavailable(const Algorithm& a, const Problem& p, Schedule& s) {
   s.pack_group = s.pack_group && p.group > 1;
   s.lazy_rescale = s.lazy_rescale && s.lanes == Lanes::fragments && takes_lagging_reference(a, lag_of_reference, 256);
   if (s.lanes == Lanes::rows) s.lanes = Lanes::fragments;
+  s.warps = std::clamp(s.warps, 1, 8);
+  s.column_warps = std::clamp(s.column_warps, 1, s.warps);
   if (s.column_warps > 1 && !column_faults(a, p, s).empty()) s.column_warps = 1;
   if (s.splits != 1 && !split_fault(a).empty()) s.splits = 1;
 }

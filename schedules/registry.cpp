@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <map>
-#include <mutex>
+#include <memory>
 #include <set>
 
 #include "dsl/error.h"
@@ -21,15 +22,21 @@ namespace {
 class ShippedFile {
  public:
   explicit ShippedFile(const embedded::File& file) : file_(file) {}
+  ~ShippedFile() { delete parsed_; }
+  ShippedFile(const ShippedFile&) = delete;
+  ShippedFile& operator=(const ShippedFile&) = delete;
   const ScheduleFile& parsed() {
-    std::call_once(once_, [&] { parsed_ = parse_schedule_file(file_.content, "schedules/" + std::string(file_.path)); });
-    return parsed_;
+    // Without a lock, which a child of a fork might find taken: who is second throws his away.
+    if (const ScheduleFile* known = parsed_) return *known;
+    auto made = std::make_unique<const ScheduleFile>(parse_schedule_file(file_.content, "schedules/" + std::string(file_.path)));
+    const ScheduleFile* none = nullptr;
+    if (parsed_.compare_exchange_strong(none, made.get())) made.release();
+    return *parsed_;
   }
 
  private:
   const embedded::File& file_;
-  std::once_flag once_;
-  ScheduleFile parsed_;
+  std::atomic<const ScheduleFile*> parsed_{nullptr};
 };
 
 // By target, which is the file's name.

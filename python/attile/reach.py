@@ -67,7 +67,9 @@ def with_captures(value, memo):
         func, args, keywords = (with_captures(part, memo) for part in (value.func, value.args, _values(value.keywords)))
         if func is value.func and args is value.args and all(a is b for a, b in zip(keywords, value.keywords.values())):
             return value
-        return functools.partial(func, *args, **dict(zip(value.keywords, keywords)))
+        bound = functools.partial(func, *args, **dict(zip(value.keywords, keywords)))
+        bound.__dict__.update(value.__dict__)
+        return bound
     if not isinstance(value, types.FunctionType) or is_library_name(value.__module__):
         return value
     if id(value) in memo:

@@ -12,7 +12,9 @@ Arrays are found as variables of the function (and of functions it calls), PyTor
 array held by an object is handed over as captured(array).
 """
 import itertools
+import os
 import sys
+import threading
 import weakref
 
 from . import _attile, protocol
@@ -121,15 +123,18 @@ class Traced:
     # Without the arrays: code that was compiled with a handle may outlive this. Equal traces share one; of those that
     # nobody holds any more, the latest stay.
     _known, _handles, _alive = {}, {}, weakref.WeakSet()
+    _lock = threading.RLock()  # what is collected amid its use may trace
 
     def __init__(self, mods, captured):
         self.mods, self.names = mods, tuple(name for name, _ in captured)
         self.arrays = [array for _, array in captured]
-        self.handle = self._handles.setdefault((mods, self.names), next(self._count))
-        self._known[self.handle] = self.mods, self.names
-        self._alive.add(self)
-        if len(self._known) > _MOST_HANDLES:
-            self._forget()
+        with Traced._lock:
+            self.handle = self._handles.setdefault((mods, self.names), next(self._count))
+            self._known.pop(self.handle, None)  # put last: a key that stays keeps its place
+            self._known[self.handle] = self.mods, self.names
+            self._alive.add(self)
+            if len(self._known) > _MOST_HANDLES:
+                self._forget()
 
     @classmethod
     def _forget(cls):
@@ -143,14 +148,21 @@ class Traced:
         """What the handle stands for, with these arrays in place of its own; None for -1."""
         if handle < 0:
             return None
-        if handle not in cls._known:
+        with Traced._lock:
+            known = cls._known.get(handle)
+        if known is None:
             raise ArgumentError("attention: the trace that this code was compiled with is forgotten; keep what attile.trace() gives")
         self = cls.__new__(cls)
-        (self.mods, self.names), self.arrays = cls._known[handle], arrays
+        (self.mods, self.names), self.arrays = known, arrays
         return self
 
     def parts(self):
         return self.mods, list(zip(self.names, self.arrays))
+
+
+# A child of fork() finds the lock free, and what it guards whole.
+os.register_at_fork(before=lambda: Traced._lock.acquire(), after_in_parent=lambda: Traced._lock.release(),
+                    after_in_child=lambda: setattr(Traced, "_lock", threading.RLock()))
 
 
 def trace(score_mod=None, mask_mod=None):

@@ -75,8 +75,10 @@ Expr product_of(const Expr& a, std::int64_t count) {
   const Expr half = product_of(a, count / 2);
   return count % 2 == 0 ? half * half : half * half * a;
 }
+// Of an integer the powers 0 to 4 are integers; others are products of reals, which do not wrap around at 64 bits.
 Expr whole_power(const Expr& a, std::int64_t count) {
-  return count < 0 ? constant(1) / product_of(a, -count) : product_of(a, count);
+  const Expr base = a->kind == Kind::integer && (count < 0 || count > 4) ? to_real(a) : a;
+  return count < 0 ? constant(1) / product_of(base, -count) : product_of(base, count);
 }
 
 Expr is_odd(const Expr& b) {

@@ -1,5 +1,7 @@
 #include "variant.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <mutex>
 #include <thread>
@@ -93,14 +95,15 @@ Kernel Variant::kernel(const Arguments& arguments, const CallOptions& options) {
 }
 
 void Variant::build_behind(const Problem& problem, const CallOptions& options) {
-  if (building_->exchange(true)) return;
+  const pid_t process = ::getpid();
+  if (building_->exchange(process) == process) return;
   std::thread([=, algorithm = algorithm_, building = building_] {
     try {
       Kernel::get(algorithm, problem, options.schedule, options.device);
     } catch (const std::exception& error) {
       warn(std::string("a kernel could not be built in the background: ") + error.what());
     }
-    *building = false;
+    *building = 0;
   }).detach();
 }
 

@@ -2,6 +2,8 @@
 // score and a mask of the user's own as algorithms of this kind, one for each set of ready options beside them.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <map>
 #include <memory>
@@ -50,7 +52,8 @@ class Variant {
   Algorithm algorithm_;
   std::vector<Tensor> tensors_;
   std::vector<Made> made_;
-  std::shared_ptr<std::atomic<bool>> building_ = std::make_shared<std::atomic<bool>>(false);  // behind, one at a time
+  // The process that builds behind, one kernel at a time: a child of a fork has no thread of its parent's.
+  std::shared_ptr<std::atomic<pid_t>> building_ = std::make_shared<std::atomic<pid_t>>(0);
 };
 
 // The name that a traced score has for the score it is given.

@@ -63,6 +63,7 @@ struct Warp {
 };
 
 struct Barrier {
+  int count = 0;                  // threads that it waits for
   int arrived = 0;                // threads
   u32 waiting[most_warps] = {};   // a bit a lane
 };
@@ -198,7 +199,7 @@ void begin_block(Machine& m, const Launch& l, Index block) {
 
 void check(u32 address, int bytes) {
   if (address % static_cast<u32>(bytes) != 0) fault("an address of shared memory is not aligned");
-  if (address + static_cast<u32>(bytes) > machine().launch->shared_bytes) fault("an address outside the shared memory");
+  if (u64{address} + static_cast<u64>(bytes) > machine().launch->shared_bytes) fault("an address outside the shared memory");
 }
 
 template <class Each>
@@ -245,6 +246,8 @@ void pass(Barrier& b) {
 
 // True for the last to come.
 bool arrive(Barrier& b, int threads) {
+  if (b.arrived > 0 && b.count != threads) fault("threads come to one barrier with different counts");
+  b.count = threads;
   if (++b.arrived == threads) return true;
   b.waiting[warp_number()] |= u32{1} << number() % lanes;
   wait();

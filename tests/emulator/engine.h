@@ -7,7 +7,8 @@
 //   an address of shared memory is outside what was asked for, or not aligned for its access;
 //   lanes of a warp come to different instructions that they must come to together, or some have ended.
 // An asynchronous copy makes its place NaN at once and arrives when it is waited for: as early and as late as can be.
-// Warps run one after another in an order that changes. Not shown: races within a warp, races in global memory.
+// Warps run one after another in an order that changes. Not shown: races within a warp, in global memory, and in arrays
+// that a function declares __shared__ itself (an ordinary static here).
 #pragma once
 
 #include <cstdint>

@@ -121,6 +121,7 @@ TEST_CASE("the emulated device shows races, reads too early, wrong addresses and
                ptx::bar_sync(1 + thread() / 64, 64);
                read((thread() ^ 64) * 4);
              }), ContainsSubstring("nobody wrote") || ContainsSubstring("another warp wrote, without a barrier"));
+  CHECK_THAT(run(64, [](void**) { ptx::bar_sync(1, thread() < 32 ? 32 : 64), ptx::bar_sync(1, 64); }), ContainsSubstring("different counts") || ContainsSubstring("wait"));
   static const float source[64] = {};
   const auto copy = [](u32 to) { ptx::cp_async_ca_shared_global(to, &source[thread()], 4); };
   static const auto begin_copy = copy;

@@ -234,6 +234,14 @@ def test_attributes_of_functions_and_partials():
     scales(lambda s, b, h, i, j: s * part.weight, lambda: setattr(part, "weight", 3), 2, 3)
 
 
+def test_attributes_of_a_partial_with_an_array():
+    def of_array(array, h):
+        return array[h]
+    part = functools.partial(of_array, np.ones(H, "f4"))
+    part.weight = 2
+    scales(lambda s, b, h, i, j: s * part(h) * part.weight, lambda: setattr(part, "weight", 3), 2, 3)
+
+
 def test_builtins(monkeypatch):
     import builtins
 

@@ -231,6 +231,21 @@ def test_powers_of_a_score(base, exponent):
     agree(attile.attention(Q, K, V, score_mod=power), plain.attention(Q, K, V, score_mod=power)[0])
 
 
+def test_powers_of_integers():
+    """Small ones are integers; of the others no product wraps around: (3 j + 1) ** 20 is beyond 64 bits from j = 3 on."""
+    for exponent, kind in ((0, "integer"), (4, "integer"), (4.0, "integer"), (5, "real"), (-1, "real"), (0.5, "real")):
+        assert (dsl.index(dsl.key) ** exponent).kind == kind, exponent
+    for exponent in (4, 5, 20, -3, -20):
+        def power(s, b, h, i, j):
+            return s * ((3 * j + 1) ** exponent / 55.0 ** exponent)
+
+        def want(s, b, h, i, j):
+            return s * ((3 * np.asarray(j, "f8") + 1) / 55) ** exponent
+        # A negative power grows as j falls: of the later keys alone.
+        late = {"mask_mod": lambda b, h, i, j: j >= 12} if exponent < 0 else {}
+        agree(attile.attention(Q, K, V, score_mod=power, **late), plain.attention(Q, K, V, score_mod=want, **late)[0])
+
+
 @pytest.mark.parametrize("base", [-1, -2.0, 0, 2, 0.5])
 def test_powers_with_traced_exponents(base):
     def score(s, b, h, i, j):
@@ -319,3 +334,12 @@ def test_traces_that_nobody_holds_are_forgotten(monkeypatch):
     assert kept.handle in known and len(known) <= 9 + len(attile.tracing.Traced._alive)
     with pytest.raises(attile.ArgumentError, match="forgotten"):
         attile.tracing.Traced.again(max(known) - 20, [])
+
+
+def test_traces_that_are_made_again_are_not_forgotten(monkeypatch):
+    monkeypatch.setattr(attile.tracing, "_MOST_HANDLES", 8)
+    monkeypatch.setattr(attile.tracing, "_traces", {})
+    handle = attile.trace(alibi).handle
+    for factor in range(30):
+        attile.trace(lambda s, b, h, i, j: s * factor)
+        assert attile.trace(alibi).handle == handle

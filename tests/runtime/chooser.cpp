@@ -216,6 +216,29 @@ TEST_CASE("a build in the background that ends after its choice was forgotten ch
   CHECK(attention_kernel(small.call).program().schedule == shipped);
 }
 
+TEST_CASE("a child forked during a build in the background builds for itself", "[C69]") {
+  Fresh fresh;
+  SmallCall small;
+  small.with_slopes(), small.with_sink(), small.call.softcap = 6;  // no other test has built that
+  small.call.building = Building::background;
+  fresh.chooser->answer = {tiles(16, 80)};
+  CHECK_THROWS_AS(run_attention(small.call), Error);
+  const ScratchPlace of_the_child;
+  CHECK(run_in_child([&] {
+          CacheOptions options;
+          options.folder = of_the_child.str();
+          set_kernel_cache(options);
+          for (int i = 0; i < 600; ++i) {
+            try {
+              return run_attention(small.call);
+            } catch (const Error&) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            }
+          }
+          expect(false, "no kernel after 30 s");
+        }) == 0);
+}
+
 TEST_CASE("a thousand calls after a warm-up build nothing and never wait, whatever their lengths", "[C69]") {
   Fresh fresh;
   constexpr std::int64_t most = 256, width = 16;

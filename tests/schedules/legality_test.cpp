@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <functional>
 
 #include "dsl/derive.h"
@@ -182,6 +185,31 @@ TEST_CASE("why a stream cannot be split is said") {
   CHECK_THAT(split_fault(attention_with([](auto& o) { o.top_k = 4; })), ContainsSubstring("the merge of a selection"));
   CHECK(split_fault(standard_attention(false).scores) != "");
   CHECK(split_fault(split(attention(AttentionOptions{})).merge) != "");
+}
+
+TEST_CASE("warps share the columns of one sum whose columns they divide, and no others") {
+  Plan plan;
+  plan.target = target_from_name("sm_90");
+  const auto reasons = [&](std::int64_t value_dim, const std::function<void(Schedule&)>& change) {
+    plan.problem = problem_for(plan.algorithm, DType::bfloat16, 64, value_dim);
+    plan.schedule = {};
+    plan.schedule.lanes = Lanes::fragments, plan.schedule.column_warps = 2, plan.schedule.tile_rows = 64, plan.schedule.tile_keys = 32;
+    change(plan.schedule);
+    return fmt::format("{}", fmt::join(plan.reasons(), "; "));
+  };
+  const auto as_it_is = [](Schedule&) {};
+  CHECK(reasons(64, as_it_is) == "");
+  CHECK_THAT(reasons(48, as_it_is), ContainsSubstring("column_warps 2 share the 48 columns of 'o'"));
+  CHECK_THAT(reasons(64, [](Schedule& s) { s.tile_keys = 16; }), ContainsSubstring("tile_keys 16 is no multiple of 32"));
+  CHECK_THAT(reasons(64, [](Schedule& s) { s.warps = 1; }), ContainsSubstring("column_warps 2 does not divide the 1 warps"));
+  CHECK_THAT(reasons(64, [](Schedule& s) { s.column_warps = 0; }), ContainsSubstring("column_warps is 0"));
+  CHECK_THAT(reasons(64, [](Schedule& s) { s.partition = Partition::positions; }), ContainsSubstring("column_warps have the same rows"));
+  CHECK_THAT(reasons(64, [](Schedule& s) { s.lanes = Lanes::positions, s.tile_rows = 4; }), ContainsSubstring("column_warps are for lanes: fragments"));
+  for (const int column_warps : {-3, 0, 3, 1000}) {
+    Schedule s = plan.schedule;
+    s.lanes = Lanes::fragments, s.column_warps = column_warps;
+    CHECK(legality(plan.algorithm, plan.problem, made_legal(plan.algorithm, plan.problem, s, plan.target), plan.target).empty());
+  }
 }
 
 TEST_CASE("what a task takes of a multiprocessor adds up") {
