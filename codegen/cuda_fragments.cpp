@@ -378,7 +378,7 @@ class Fragments : public Form {
   // The loops over a thread's elements of a value, with the element's place known to expressions inside.
   void elements(Axis axis, ir::Value v, const std::function<void()>& body) {
     CodeWriter& out = frame_.out;
-    const std::int64_t columns = axis == Axis::stream ? N_ : own_columns(v);
+    const std::int64_t columns = axis == Axis::stream ? N_ : axis == Axis::feature ? own_columns(v) : 1;
     const auto each = [&](const char* variable, std::int64_t n) {
       out.line("#pragma unroll");
       out.line("for (int $x = 0; $x < $n; ++$x) {", {{"x", variable}, {"n", number(n)}});
