@@ -15,11 +15,12 @@ class Fragments : public Form {
  public:
   explicit Fragments(Frame& frame)
       : Form(frame), by_rows_(frame.schedule().partition == Partition::rows), sharers_(frame.schedule().column_warps),
-        M_(frame.panel_rows() / 16), N_(warp_positions(frame.schedule()) / 8) {
+        M_(frame.panel_rows() / 16), N_(warp_positions(frame.schedule()) / 8),
+        footprint_(cuda_footprint(frame.algorithm(), frame.context.problem, frame.schedule())) {
     lay_out();
   }
 
-  std::int64_t shared_bytes() const override { return cuda_footprint(frame_.algorithm(), frame_.context.problem, frame_.schedule()).shared(); }
+  std::int64_t shared_bytes() const override { return footprint_.shared(); }
 
   void begin_task() override {
     CodeWriter& out = frame_.out;
@@ -225,33 +226,34 @@ class Fragments : public Form {
     std::string tile() const { return name + "_tile"; }
   };
 
-  // Eights of columns that a warp has of a value with `columns`.
+  // Eights of columns that a warp has of a value.
   std::int64_t own_columns(ir::Value v) const {
     const std::int64_t eights = (decl(v).cols + 7) / 8;
     internal_check(eights % sharers_ == 0, "each warp has whole eights of columns");
     return eights / sharers_;
   }
 
+  // Behind the operands: weights on their way, then maxima.
+  std::int64_t weights_offset() const { return footprint_.row_operands + footprint_.stream_operands; }
+
   void begin_group() {
-    const CudaFootprint f = cuda_footprint(frame_.algorithm(), frame_.context.problem, frame_.schedule());
     frame_.out.line("const ColumnGroup<$warps> group{warp() / $warps, warp() % $warps, memory + $maxima + warp() / $warps * $bytes};",
-                    {{"warps", number(sharers_)}, {"maxima", number(f.row_operands + f.stream_operands + f.weights)}, {"bytes", number(sharers_ * 64 * M_)}});
+                    {{"warps", number(sharers_)}, {"maxima", number(weights_offset() + footprint_.weights)}, {"bytes", number(sharers_ * 64 * M_)}});
     frame_.out.line("const i32 panel = group.panel * $rows, share = group.share * $positions;", {{"rows", number(frame_.panel_rows())}, {"positions", number(8 * N_)}});
   }
-  // The first of a warp's columns of a value that has `eights` of its own.
-  std::string first_feature(std::int64_t eights) const { return sharers_ > 1 ? fmt::format("group.share * {}", 8 * eights) : "0"; }
+  // The first of a warp's columns of a value that is shared.
+  std::string first_feature(ir::Value v) const { return fmt::format("group.share * {}", 8 * own_columns(v)); }
 
   void shared_sum(const ir::SumMma& op, const Operand& v) {
-    const CudaFootprint f = cuda_footprint(frame_.algorithm(), frame_.context.problem, frame_.schedule());
     CodeWriter& out = frame_.out;
     const std::string weights = name(op.p) + "_tile";
     out.line("const SharedTile<$type, $rows, $keys> $weights{memory + $offset};",
              {{"type", v.type}, {"rows", number(frame_.schedule().tile_rows)}, {"keys", number(frame_.schedule().tile_keys)}, {"weights", weights},
-              {"offset", number(f.row_operands + f.stream_operands)}});
+              {"offset", number(weights_offset())}});
     out.line("share_weights($p, $weights, panel, share, group);", {{"p", name(op.p)}, {"weights", weights}});
     out.line("$call$exact($o, $weights, panel, $v, $first);",
              {{"call", op.guarded ? "sum_mma_shared_guarded" : "sum_mma_shared"}, {"exact", template_arguments(op.kind, v.type, true)}, {"o", name(op.acc)},
-              {"weights", weights}, {"v", current(v)}, {"first", first_feature(own_columns(op.acc))}});
+              {"weights", weights}, {"v", current(v)}, {"first", first_feature(op.acc)}});
   }
 
   static std::string number(std::int64_t n) { return fmt::format("{}", n); }
@@ -390,7 +392,7 @@ class Fragments : public Form {
     row_ = in_rows_ ? "(first_row + 16 * i + 8 * h)" : "(first_row + 16 * i + 8 * (e / 2))";
     if (axis == Axis::stream) position_ = "(first_position + 8 * j + e % 2)";
     if (axis == Axis::feature)
-      column_ = sharers_ > 1 ? fmt::format("({} + first_column + 8 * j + e % 2)", first_feature(columns)) : "(first_column + 8 * j + e % 2)";
+      column_ = sharers_ > 1 ? fmt::format("({} + first_column + 8 * j + e % 2)", first_feature(v)) : "(first_column + 8 * j + e % 2)";
     body();
     row_ = position_ = column_ = "";
     for (int closing = in_rows_ ? 2 : 3; closing > 0; --closing) out.line("}");
@@ -403,7 +405,7 @@ class Fragments : public Form {
     const std::string type = frame_.type(op.tensor), columns = number(own), rows = number(frame_.schedule().tile_rows);
     const std::string place = sharers_ > 1 ? fmt::format("memory + group.share * {}", frame_.schedule().tile_rows * 2 * own) : "memory";
     std::string address = row_address(op.tensor);
-    if (sharers_ > 1) address += " + " + first_feature(own_columns(op.src));
+    if (sharers_ > 1) address += " + " + first_feature(op.src);
     address = fmt::format("[&](i32 r) {{ return {}; }}", address);
     if (type == "float")
       return frame_.out.line("store_rows<$columns>($src, panel, rows, $address, $aligned != 0);",
@@ -416,6 +418,7 @@ class Fragments : public Form {
   const bool by_rows_;
   const std::int64_t sharers_;  // warps that have the same rows
   const std::int64_t M_, N_;
+  const CudaFootprint footprint_;
   std::vector<Operand> operands_;
   bool in_rows_ = false;
   ir::Value guarded_;

@@ -100,12 +100,13 @@ Truth IntervalText::compare(const Node& n) {
 
 void IntervalText::hoist(const Expr& predicate, const Region& region) {
   region_ = region;
-  intervals_.clear(), visited_.clear();
-  hoist_nodes(predicate);
+  intervals_.clear();
+  std::set<const Node*> visited;
+  hoist_nodes(predicate, visited);
 }
 
-void IntervalText::hoist_nodes(const Expr& e) {
-  if (!visited_.insert(e.get()).second) return;
+void IntervalText::hoist_nodes(const Expr& e, std::set<const Node*>& visited) {
+  if (!visited.insert(e.get()).second) return;
   if (e->kind == Kind::integer && !has_free_dim(e, frame_.algorithm().streamed)) {
     if (e->op == Op::constant) return;
     const Interval found = interval(e);
@@ -113,7 +114,7 @@ void IntervalText::hoist_nodes(const Expr& e) {
     hoisted_[region_.row][e.get()] = {low, found.low == found.high ? low : expr_.named(found.high)};
     return;
   }
-  for (const Expr& arg : e->args) hoist_nodes(arg);
+  for (const Expr& arg : e->args) hoist_nodes(arg, visited);
 }
 
 Interval IntervalText::interval(const Expr& e) {

@@ -47,7 +47,7 @@ class IntervalText {
   std::string negative(const Node& n, const std::string& x) const;
   Interval index_interval(const Dim& dim) const;
   Interval element_interval(const Node& n);
-  void hoist_nodes(const Expr& e);
+  void hoist_nodes(const Expr& e, std::set<const Node*>& visited);
   std::string shortened(const std::string& text);
 
   Frame& frame_;
@@ -57,7 +57,6 @@ class IntervalText {
   // Of the question at hand: expressions share parts.
   std::map<const Node*, Interval> intervals_;
   std::map<const Node*, Truth> truths_;
-  std::set<const Node*> visited_;
 };
 
 // `a && b` and the like, with constants folded.

@@ -136,13 +136,12 @@ Kernel attention_kernel(const AttentionCall& call) {
 void run_attention(const AttentionCall& call) {
   check_attention(call);
   const AttentionOptions options = options_of(call);
+  const BuildingRight right(call.building.value_or(building()) == Building::on_demand);
   for (;;) {
     const KernelChoice choice = choice_of(call, options);
     try {
-      const BuildingRight right(call.building.value_or(building()) == Building::on_demand);
       return choice.kernel.run(arguments_of(call), call.run);
     } catch (const Error& error) {
-      const BuildingRight right(call.building.value_or(building()) == Building::on_demand);
       if (!give_way(key_of(call, options), choice, error)) throw;
     }
   }

@@ -107,13 +107,11 @@ __device__ __forceinline__ bool any_differs_from_one(const RowState<M>& factor) 
   return __any_sync(0xFFFFFFFFu, differs);
 }
 
-// Joins the states of the CTA's warps, each of which holds all rows; every warp receives the result. `scratch` is a
-// shared address of warps·64·M bytes for a state, warps·512·M·N for a fragment (a multiple of 16), free for use once
-// all warps have come here. The quad's lanes hold equal values.
-template <int warps, int M, class Join>
-__device__ __forceinline__ void all_reduce(RowState<M>& state, u32 scratch, Join join) {
-  const int own = warp();
-  __syncthreads();
+// Joins the states of `warps` warps that have the same rows, this one number `own` of them, in the order of their numbers;
+// each receives the result. `meet` waits for all of them; `scratch` is a shared address of warps·64·M bytes, free for use.
+// The quad's lanes hold equal values.
+template <int warps, int M, class Join, class Meet>
+__device__ __forceinline__ void exchange_states(RowState<M>& state, u32 scratch, int own, Join join, Meet meet) {
   const u32 mine = scratch + lane() / 4 * 4;
   if (lane() % 4 == 0) {
 #pragma unroll
@@ -121,7 +119,7 @@ __device__ __forceinline__ void all_reduce(RowState<M>& state, u32 scratch, Join
 #pragma unroll
       for (int h = 0; h < 2; ++h) st_shared_b32(mine + (own * 2 * M + 2 * m + h) * 32, __float_as_uint(state.x[m][h]));
   }
-  __syncthreads();
+  meet();
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -131,6 +129,15 @@ __device__ __forceinline__ void all_reduce(RowState<M>& state, u32 scratch, Join
       for (int w = 1; w < warps; ++w) y = join(y, __uint_as_float(ld_shared_b32(mine + (w * 2 * M + 2 * m + h) * 32)));
       state.x[m][h] = y;
     }
+}
+
+// The join over all warps of the CTA, each of which holds all rows. `scratch` is a shared address of warps·64·M bytes for
+// a state, warps·512·M·N for a fragment (a multiple of 16), free for use once all warps have come here.
+template <int warps, int M, class Join>
+__device__ __forceinline__ void all_reduce(RowState<M>& state, u32 scratch, Join join) {
+  const int own = warp();
+  __syncthreads();
+  exchange_states<warps>(state, scratch, own, join, [] { __syncthreads(); });
 }
 template <int warps, int M>
 __device__ __forceinline__ void all_reduce_max(RowState<M>& state, u32 scratch) {

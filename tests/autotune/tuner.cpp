@@ -50,6 +50,19 @@ struct Run {
   }
 };
 
+// How a child ends that is killed at its 80th sample.
+int killed_while_tuning(const Named& n, const TuneOptions& options) {
+  const Constants c = shipped_constants(n.facts.target);
+  return run_in_child([&] {
+    ScriptedDevice device;
+    device.script = [&](const Point& point) { return measured(n, c, point); };
+    device.on_sample = [&] {
+      if (device.samples == 80) raise(SIGKILL);
+    };
+    tune(n.problem, n.shape, n.facts, options, &device);
+  });
+}
+
 }  // namespace
 
 TEST_CASE("a second tune of a known problem times nothing, another process's result included", "[C64]") {
@@ -201,16 +214,7 @@ TEST_CASE("a process that is killed in the middle of tuning leaves what it knew,
   REQUIRE(keep_constants(shipped_constants(n.facts.target), n.facts, place.str()).empty());  // so that none is measured
   TuneOptions options;
   options.folder = place.str();
-  const Constants c = shipped_constants(n.facts.target);
-  const int code = run_in_child([&] {
-    ScriptedDevice device;
-    device.script = [&](const Point& point) { return measured(n, c, point); };
-    device.on_sample = [&] {
-      if (device.samples == 80) raise(SIGKILL);
-    };
-    tune(n.problem, n.shape, n.facts, options, &device);
-  });
-  REQUIRE(code == -SIGKILL);
+  REQUIRE(killed_while_tuning(n, options) == -SIGKILL);
   const ResultStore store(place.str(), n.facts.machine);
   const Bucket bucket = bucket_of(n.problem.algorithm, n.problem.problem, n.shape, n.facts.machine.units);
   REQUIRE(store.find(bucket));
@@ -279,16 +283,7 @@ TEST_CASE("a complete result stays until a better or a complete one is there, ki
   CHECK(!report.result->complete);
   CHECK_THAT(report.unkept, ContainsSubstring("not complete"));
   CHECK(result_line(*store.find(whole.bucket)) == result_line(whole));
-  const Constants c = shipped_constants(n.facts.target);
-  const int code = run_in_child([&] {
-    ScriptedDevice device;
-    device.script = [&](const Point& point) { return measured(n, c, point); };
-    device.on_sample = [&] {
-      if (device.samples == 80) raise(SIGKILL);
-    };
-    tune(n.problem, n.shape, n.facts, options, &device);
-  });
-  REQUIRE(code == -SIGKILL);
+  REQUIRE(killed_while_tuning(n, options) == -SIGKILL);
   CHECK(result_line(*store.find(whole.bucket)) == result_line(whole));
   options.again = false;
   CHECK(Run(n, options).report.known);

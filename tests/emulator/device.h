@@ -194,25 +194,27 @@ void load_blocks(Blocks* const* all) {
     }
   }
 }
-inline void ldmatrix_sync_aligned_m8n8_x4_shared_b16(u32& a, u32& b, u32& c, u32& d, u32 address) {
+template <int count, bool transposed>
+Blocks loaded(const char* what, u32 address) {
   Blocks mine{address, {}};
-  together<Blocks>("ldmatrix.x4", mine, load_blocks<4, false>);
-  a = mine.words[0], b = mine.words[1], c = mine.words[2], d = mine.words[3];
+  together<Blocks>(what, mine, load_blocks<count, transposed>);
+  return mine;
+}
+inline void ldmatrix_sync_aligned_m8n8_x4_shared_b16(u32& a, u32& b, u32& c, u32& d, u32 address) {
+  const Blocks got = loaded<4, false>("ldmatrix.x4", address);
+  a = got.words[0], b = got.words[1], c = got.words[2], d = got.words[3];
 }
 inline void ldmatrix_sync_aligned_m8n8_x2_shared_b16(u32& a, u32& b, u32 address) {
-  Blocks mine{address, {}};
-  together<Blocks>("ldmatrix.x2", mine, load_blocks<2, false>);
-  a = mine.words[0], b = mine.words[1];
+  const Blocks got = loaded<2, false>("ldmatrix.x2", address);
+  a = got.words[0], b = got.words[1];
 }
 inline void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(u32& a, u32& b, u32& c, u32& d, u32 address) {
-  Blocks mine{address, {}};
-  together<Blocks>("ldmatrix.x4.trans", mine, load_blocks<4, true>);
-  a = mine.words[0], b = mine.words[1], c = mine.words[2], d = mine.words[3];
+  const Blocks got = loaded<4, true>("ldmatrix.x4.trans", address);
+  a = got.words[0], b = got.words[1], c = got.words[2], d = got.words[3];
 }
 inline void ldmatrix_sync_aligned_m8n8_x2_trans_shared_b16(u32& a, u32& b, u32 address) {
-  Blocks mine{address, {}};
-  together<Blocks>("ldmatrix.x2.trans", mine, load_blocks<2, true>);
-  a = mine.words[0], b = mine.words[1];
+  const Blocks got = loaded<2, true>("ldmatrix.x2.trans", address);
+  a = got.words[0], b = got.words[1];
 }
 
 // mma.m16n8k<depth>; Element tells how a register holds elements of the operands.

@@ -23,27 +23,10 @@ struct ColumnGroup {
   __device__ __forceinline__ void meet() const { bar_sync<32 * warps>(1 + panel); }
 };
 
-// The join of the warps' states, in their order. The quad's lanes hold equal values. Before the next one the warps must
-// have met once more.
+// Before the next one the warps must have met once more.
 template <int warps, int M, class Join>
 __device__ __forceinline__ void group_reduce(RowState<M>& state, const ColumnGroup<warps>& group, Join join) {
-  const u32 mine = group.scratch + lane() / 4 * 4;
-  if (lane() % 4 == 0) {
-#pragma unroll
-    for (int m = 0; m < M; ++m)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) st_shared_b32(mine + (group.share * 2 * M + 2 * m + h) * 32, __float_as_uint(state.x[m][h]));
-  }
-  group.meet();
-#pragma unroll
-  for (int m = 0; m < M; ++m)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float y = __uint_as_float(ld_shared_b32(mine + (2 * m + h) * 32));
-#pragma unroll
-      for (int w = 1; w < warps; ++w) y = join(y, __uint_as_float(ld_shared_b32(mine + (w * 2 * M + 2 * m + h) * 32)));
-      state.x[m][h] = y;
-    }
+  exchange_states<warps>(state, group.scratch, group.share, join, [&] { group.meet(); });
 }
 template <int warps, int M>
 __device__ __forceinline__ void group_max(RowState<M>& state, const ColumnGroup<warps>& group) {
